@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 from layerscout.errors import DiskError, InputError
@@ -68,25 +67,32 @@ def replace_files(*paths: Path) -> Iterator[list[Path]]:
 def set_aside(*paths: Path) -> Iterator[None]:
     """Move files away for the time of the block; when it raises, all is as it was before.
 
-    A kill in the block leaves none of them in its place.
+    A kill in the block leaves none of them in its place. A folder is put back a day later.
     """
-    before = {path: path.exists() for path in paths}
-    away = {path: path.with_name(f".{path.stem}-{token_hex(4)}{MARK}.before") for path in paths}
-    finished = False
+    away = {}
+    for path in paths:
+        suffix = EARLIER if path.is_dir() else ".before"
+        away[path] = path.with_name(f".{path.name}-{secrets.token_hex(4)}{MARK}{suffix}")
+    new = {path for path in paths if not path.exists()}
     try:
         for path, place in away.items():
-            if before[path]:
+            if path not in new:
+                with suppress(OSError):  # another user may own it
+                    os.utime(path)  # its age counts from now
                 path.rename(place)
         yield
-        finished = True
-    finally:
+    except BaseException:
         for path, place in away.items():
-            if finished:
-                place.unlink(missing_ok=True)
+            if path in new:
+                path.unlink(missing_ok=True)
             elif place.exists():
                 place.replace(path)
-            elif not before[path]:
-                path.unlink(missing_ok=True)
+        raise
+    for place in away.values():
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def _set_default_mode(path: Path) -> None:
@@ -267,11 +273,7 @@ def make_output_folder(path: Path) -> Path:
         InputError, DiskError: if it cannot be made; see `replace_files`.
     """
     with _explaining_faults(path):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except FileNotFoundError as error:  # a place such as /proc, where no folder can be made
-            reason = f"{error.strerror}; choose another"
-            raise InputError(f"cannot make the folder {path}: {reason}") from error
+        path.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path)
     return path
 
@@ -332,7 +334,8 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         yield temporary
         for path in (temporary, *temporary.iterdir()):
             _set_default_mode(path)
-        _exchange(temporary, folder)
+        with set_aside(folder):
+            temporary.rename(folder)
 
 
 def check_checkpoint_folder(folder: Path) -> None:
@@ -362,17 +365,3 @@ def check_no_tuning(folder: Path, part: str) -> None:
         raise InputError(
             f"{folder} holds a tuned model, whose {part} would be replaced; choose another folder"
         )
-
-
-def _exchange(new: Path, folder: Path) -> None:
-    """Move the folder `new` to `folder`; an earlier one is called `new` afterwards."""
-    earlier = Path(f"{new}{EARLIER}")
-    try:
-        if folder.exists():
-            with suppress(OSError):  # another user may own it
-                os.utime(folder)  # its age counts from now
-            folder.rename(earlier)
-        new.rename(folder)
-    finally:
-        if earlier.exists():  # a failed rename must not leave the only copy under this name
-            earlier.rename(new if folder.exists() else folder)

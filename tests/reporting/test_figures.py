@@ -14,7 +14,15 @@ import pytest
 
 from conftest import whole_only
 from layerscout.errors import InputError
-from layerscout.reporting import Section, Table, check_plot, plot, render_page, render_result
+from layerscout.reporting import (
+    Section,
+    Table,
+    check_plot,
+    plot,
+    render_page,
+    render_result,
+    title_score,
+)
 from layerscout.reporting.scores import draw_sparkline
 from layerscout.reporting.words import format_entries
 from scan_content import CURVE, full, scan, score, without_quality
@@ -129,30 +137,95 @@ def test_the_page_holds_the_values_as_given():
     assert rows(chart, line) == [{"index": i, "value": v} for i, v in enumerate(CURVE)]
 
 
+def paragraphs(given: Mapping[str, Any]) -> str:
+    return Page(render_result(given)).inside("p")
+
+
+def of_one(values: list[float | None], best: int | None, better: str = "lower") -> dict[str, Any]:
+    return scan({"logme": score(values, better)}, {"logme": best})
+
+
+def ratio(values: list[float | None] | None = None, **details: Any) -> dict[str, Any]:
+    """A scan of all scores, led by the debiased ratio; with other values or details of it."""
+    given = without_quality()
+    leading = given["scores"]["variability_ratio_debiased"]
+    leading["details"] |= details
+    if values is not None:
+        leading |= {"values": values, "low": [], "high": []}
+        given["best"]["variability_ratio_debiased"] = None
+    return given
+
+
+OLD = {key: v for key, v in score([3.0, 2.0, 1.0]).items() if key not in ("low", "high")}
+ALL_APART, NONE_APART = "differs from all others beyond noise", "from all others beyond noise"
+
+
 @pytest.mark.parametrize(
-    ("values", "better", "best", "says"),
+    ("given", "says", "not_said"),
     [
+        (of_one(CURVE, 2), "State 2 of 6 is best by LogME: 5.380, 50% lower than the 10.75", None),
+        (of_one([3.0, 2.0, 1.0], 2), "That is the top state", None),
+        (of_one([3.0, 1.0, None], 1), "The top state could not be scored", None),
+        (of_one([0.1, 0.6, 0.4], 1, "higher"), "50% higher than the 0.4000 of the top state", None),
+        (of_one([-3.0, -1.0, -2.0], 1, "higher"), "against -2.000 at the top state", None),
+        # The default score leads whatever the order.
         (
-            CURVE,
-            "lower",
-            2,
-            "State 2 of 6 is best by LogME: 5.380, 50% lower than the 10.75 of the",
+            scan(
+                {"nc1": score([3.0, 1.0, 2.0]), "variability_ratio": score([3.0, 2.0, 1.0])},
+                {"nc1": 1, "variability_ratio": 2},
+            ),
+            "State 2 of 2 is best by variability ratio ν",
+            None,
         ),
-        ([3.0, 2.0, 1.0], "lower", 2, "That is the top state"),
-        ([3.0, 1.0, None], "lower", 1, "The top state could not be scored"),
-        ([0.1, 0.6, 0.4], "higher", 1, "50% higher than the 0.4000 of the top state"),
-        ([-3.0, -1.0, -2.0], "higher", 1, "against -2.000 at the top state"),
+        # Older scans have no details.
+        (scan({"nc1": OLD, "logme": OLD}, {"nc1": 2, "logme": 2}), "State 2 of 2 is best", None),
+        (
+            ratio(),
+            "95% of the distance between the class means of state 8 is signal",
+            ALL_APART,
+        ),
+        (ratio(separable_from_best=[i != 8 for i in range(13)]), f"State 8 {ALL_APART}.", "hollow"),
+        (
+            ratio(separable_from_best=[None] * 8 + [False] + [None] * 4),
+            "is signal",
+            NONE_APART,
+        ),
+        # The embeddings are never the best, so nobody asks whether they could be.
+        (
+            ratio(separable_from_best=[False, *(i != 8 for i in range(1, 13))]),
+            f"State 8 {ALL_APART}.",
+            None,
+        ),
+        # Where the leading score finds no signal, another one leads.
+        (
+            ratio([None] * 13),
+            "2,000 examples show that the classes differ, but not by how much",
+            None,
+        ),
+        (
+            ratio([None] * 13, signal_fraction=[0.4] * 13),
+            "With 2,000 examples, no state separates the classes beyond noise; --score "
+            "variability_ratio ranks the states anyway.State 8 of 12 is best by variability ratio",
+            None,
+        ),
+        # The scores are grouped by the state that they call best.
+        (
+            full(),
+            "12 by numerical rank, online code length, LOES; 9 by ridge regression, LogME;",
+            None,
+        ),
+        (
+            full(),
+            "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA);",
+            None,
+        ),
+        (scan(), "State 2 of 6 is best", "Best state"),
+        (scan(warnings=["n is small"]), "n is small", None),
     ],
 )
-def test_the_finding_fits_the_case(values: list[float | None], better: str, best: int, says: str):
-    given = scan({"logme": score(values, better)}, {"logme": best})
-    assert says in Page(render_result(given)).inside("p")
-
-
-def test_the_default_score_leads_whatever_the_order():
-    scores = {"nc1": score([3.0, 1.0, 2.0]), "variability_ratio": score([3.0, 2.0, 1.0])}
-    text = Page(render_result(scan(scores, {"nc1": 1, "variability_ratio": 2}))).inside("p")
-    assert "State 2 of 2 is best by variability ratio ν" in text
+def test_the_finding_fits_the_case(given: dict[str, Any], says: str, not_said: str | None):
+    text = paragraphs(given).replace("\n", "")
+    assert says in text and (not_said is None or not_said not in text)
 
 
 def test_the_table_marks_the_best_and_shows_gaps():
@@ -195,20 +268,13 @@ def test_the_page_opens_with_the_advice():
     assert "Advice" not in sections(render_result(scan())), "of an older scan"
 
 
+FIRST = ["layerscout plan .", "--plan '(1, 2, 2)'", "--pooling cls", "--examples all"]
+
+
 @pytest.mark.parametrize(
     ("changes", "there", "absent"),
     [
-        (
-            {},
-            [
-                "layerscout plan .",
-                "--plan '(1, 2, 2)'",
-                "--pooling cls",
-                "--examples all",
-                "--precision",
-            ],
-            ["--task", "--max-length"],
-        ),
+        ({}, [*FIRST, "--precision", "--score all"], ["--task", "--max-length"]),
         (
             {"task": "sst2", "text": "a b", "max_length": 64, "seed": 0},
             ["--task sst2 --text 'a b' --max-length 64 --plan '(1, 2, 2)'"],
@@ -219,21 +285,19 @@ def test_the_page_opens_with_the_advice():
             ["--pooling mean"],
             ["--examples all", "--precision"],
         ),
+        # `tune` refuses numbers without the flag, so its command carries it too.
         (
             {"pooling": "cls", "balanced": True, "regression": True},
-            # `tune` refuses numbers without the flag, so its command carries it too.
-            [
-                "--regression --pooling cls --balanced --examples all",
-                "tune tiny DATA --regression",
-            ],
+            ["--regression --pooling cls --balanced --examples all", "tune tiny DATA --regression"],
             ["True"],
         ),
+        ({"all": True}, [], ["--score all"]),
     ],
 )
 def test_only_what_was_not_done_is_advised(
     changes: dict[str, Any], there: list[str], absent: list[str]
 ):
-    given = scan(advice=ADVICE)
+    given = full() if "all" in changes else scan(advice=ADVICE)
     for key, value in changes.items():
         given["task" if key == "examples_used" else "settings"][key] = value
     commands = Page(render_result(given)).inside("code")
@@ -250,12 +314,11 @@ def test_a_name_in_a_command_stays_one_word():
 
 
 def test_warnings_stand_on_the_page_only_when_there_are_any():
-    assert "Warnings" not in Page(render_result(scan())).inside("h2")
     given = scan(warnings=["n is small"])
-    assert "Warnings" in Page(render_result(given)).inside("h2")
-    assert "n is small" in Page(render_result(given)).inside("p")
+    assert "Warnings" in sections(render_result(given))
     del given["warnings"]
-    assert "Warnings" not in Page(render_result(given)).inside("h2")
+    for without in (scan(), given):
+        assert "Warnings" not in sections(render_result(without))
 
 
 def draw(given: Mapping[str, Any], path: Path | None = None) -> dict[str, Any]:
@@ -487,62 +550,10 @@ def test_states_that_are_not_told_apart_are_hollow_and_named():
     [rings] = [layer for layer in chart["layer"] if layer.get("name") == "hollow"]
     assert [row["index"] for row in rows(chart, rings)] == [7, 9]
     assert "states 7–9 are tied within noise (hollow)" in html.inside("p")
-    assert "95% of the distance between the class means of state 8 is signal" in html.inside("p")
     assert "tied with it within noise: 7, 9" in chart["description"]
     tooltip = chart["layer"][-1]["encoding"]["tooltip"]
-    assert [entry["field"] for entry in tooltip] == [
-        "index",
-        "value",
-        "low",
-        "high",
-        "signal",
-        "apart",
-    ]
-
-
-def test_what_is_told_apart_from_all_others_is_said():
-    given = without_quality()
-    details = given["scores"]["variability_ratio_debiased"]["details"]
-    details["separable_from_best"] = [i != 8 for i in range(13)]
-    text = Page(render_result(given)).inside("p")
-    assert "State 8 differs from all others beyond noise." in text and "hollow" not in text
-    details["separable_from_best"] = [None] * 8 + [False] + [None] * 4
-    assert "from all others beyond noise" not in Page(render_result(given)).inside("p")
-    # The embeddings are never the best, so nobody asks whether they could be.
-    details["separable_from_best"] = [i != 8 for i in range(13)]
-    details["separable_from_best"][0] = False
-    assert "from all others beyond noise" in Page(render_result(given)).inside("p")
-
-
-def test_no_signal_is_said_and_another_score_leads():
-    given = without_quality()
-    given["scores"]["variability_ratio_debiased"] |= {"values": [None] * 13, "low": [], "high": []}
-    given["best"]["variability_ratio_debiased"] = None
-    details = given["scores"]["variability_ratio_debiased"]["details"]
-    text = Page(render_result(given)).inside("p")
-    assert "2,000 examples show that the classes differ, but not by how much" in text
-    details["signal_fraction"] = [0.4] * 13
-    text = Page(render_result(given)).inside("p")
-    assert "With 2,000 examples, no state separates the classes beyond noise" in text
-    assert "--score variability_ratio ranks the states anyway." in text
-    assert "State 8 of 12 is best by variability ratio ν" in text
-
-
-def test_only_what_another_score_could_measure_had_too_few_examples():
-    given = without_quality()
-    given["scores"]["variability_ratio_debiased"]["values"][11] = None
-    few = "State 11 has no value: too few examples to measure one."
-    assert few in Page(render_result(given)).inside("p")
-    for one in given["scores"].values():  # as of a state that is not finite
-        one["values"][11] = None
-    assert "too few examples to measure" not in Page(render_result(given)).inside("p")
-
-
-def test_the_scores_are_grouped_by_the_state_that_they_call_best(all_scores: str):
-    text = Page(all_scores).inside("p")
-    assert "12 by numerical rank, online code length, LOES; 9 by ridge regression, LogME;" in text
-    assert "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA);" in text
-    assert "Best state" not in Page(render_result(scan())).inside("p")
+    shown = ["index", "value", "low", "high", "signal", "apart"]
+    assert [entry["field"] for entry in tooltip] == shown
 
 
 def test_the_probe_is_set_against_the_scores(all_scores: str):
@@ -558,21 +569,22 @@ def test_the_probe_is_set_against_the_scores(all_scores: str):
 def test_agreement_is_shaded_by_how_strong_it_is(all_scores: str):
     parts = sections(all_scores)
     part = parts["Agreement on the states"]
-    assert [row[0] for row in table(part)] == [
-        "1. Held-out quality of a head",
-        "2. Debiased variability ratio ν",
-        "3. Variability ratio ν",
-        "4. Neural collapse NC1",
-        "5. Canonical correlation",
-        "6. Ridge regression",
-        "7. LogME",
-        "8. H-score",
-        "9. Numerical rank",
-        "10. Online code length",
-        "11. LOES",
-        "12. Entropy of the states",
-        "13. Probe",
-    ]
+    assert (
+        "\n".join(row[0] for row in table(part))
+        == """1. Held-out quality of a head
+2. Debiased variability ratio ν
+3. Variability ratio ν
+4. Neural collapse NC1
+5. Canonical correlation
+6. Ridge regression
+7. LogME
+8. H-score
+9. Numerical rank
+10. Online code length
+11. LOES
+12. Entropy of the states
+13. Probe"""
+    )
     shades = {
         text: (attributes["class"], attributes["style"])
         for tag, attributes, text in part.texts
@@ -604,19 +616,12 @@ def test_ranks_are_followed_over_checkpoints(all_scores: str):
 
 
 def test_a_score_that_no_checkpoint_defines_is_left_out_of_the_stability():
-    given = full()
-    given["stability"]["scores"]["knn"] = {
-        "values": [[None] * 13] * 3,
-        "ranks": [[None] * 13] * 3,
-        "deviation": [None] * 3,
-        "kendall": [None] * 3,
-    }
+    given, none = full(), [None] * 3
+    undefined = {"values": [[None] * 13] * 3, "ranks": [[None] * 13] * 3}
+    shown = {title_score(key) for key in given["stability"]["scores"]}
+    given["stability"]["scores"]["knn"] = undefined | {"deviation": none, "kendall": none}
     part = sections(render_result(given))["Stability"]
-    assert {row[0] for row in table(part)} == {
-        "Held-out quality of a head",
-        "Debiased variability ratio ν",
-        "Fisher information",
-    }
+    assert len(shown) == 3 and {row[0] for row in table(part)} == shown
 
 
 def test_the_parts_of_a_score_can_be_opened(all_scores: str):
@@ -635,11 +640,6 @@ def test_the_scores_there_are_are_explained(all_scores: str):
     assert "grows with the number of examples" in alone.inside("dd")
 
 
-def test_the_other_scores_are_advised_when_few_were_computed(all_scores: str):
-    assert "--score all" in Page(render_result(scan())).inside("code")
-    assert "--score all" not in Page(all_scores).inside("code")
-
-
 @pytest.mark.parametrize("blocks", [1, *whole_only(24)])
 def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
@@ -653,12 +653,6 @@ def test_scores_alone_that_refuse_are_shown_with_the_reason():
     html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert "refused: too few of class 'b'" in html.cells()
-
-
-def test_an_older_scan_without_details_can_be_shown():
-    content = {key: v for key, v in score([3.0, 2.0, 1.0]).items() if key not in ("low", "high")}
-    given = scan({"nc1": content, "variability_ratio": content}, {"nc1": 2, "variability_ratio": 2})
-    assert "State 2 of 2 is best" in Page(render_result(given)).inside("p")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,9 @@ from layerscout.reporting import (
     describe_evaluation,
     describe_scan,
     describe_speed,
-    name_constant_answer,
     tabulate_by_name,
 )
-from layerscout.reporting.evaluation import SHOWN
 from layerscout.reporting.scores import describe_no_signal, list_notes
-from layerscout.reporting.words import read_more
 from scan_content import full
 
 WORDS = {
@@ -42,59 +39,71 @@ def scanned(task: dict[str, Any], metric: str = "f1") -> dict[str, Any]:
     return given
 
 
-def test_what_was_read_is_counted_in_what_is_labelled():
-    assert count_read(WORDS) == "2,000 words of 1,002 of 3,394 sentences"
-    assert count_examples(WORDS) == "1,002 sentences with 2,000 words"
-    assert count_labels(WORDS) == "3 tags"
-    texts = full()["task"]
-    assert count_read(texts) == "2,000 of 67,349 examples"
-    assert count_examples(texts) == "2,000 examples"
-    assert count_labels(texts) == "2 classes" and count_labels(texts | SEVERAL) == "3 labels"
-    compared = {"examples": 30, "task": {"kind": "token_classification", "words_used": 176}}
-    assert count_compared(compared) == "30 sentences with 176 words"
-    compared = {"examples": 30, "task": {"kind": "classification"}}
-    assert count_compared(compared) == "30 examples"
+TEXTS = full()["task"]
 
 
-def test_more_words_are_a_number_of_them():
-    assert read_more({"task": WORDS, "settings": {}}) == ("4000", "4,000 words")
-    assert read_more({"task": WORDS | {"words_used": 62000}, "settings": {}}) == (
-        "62730",
-        "62,730 words",
-    )
-    assert read_more({"task": WORDS | {"words_used": 62730}, "settings": {}}) is None
-    # All sentences can have been read for some of their words.
-    assert read_more({"task": WORDS | {"examples_used": 3394}, "settings": {}}) == (
-        "4000",
-        "4,000 words",
-    )
-    assert read_more(full()) == ("all", "all 67,349 examples")
-    balanced = full()
-    balanced["settings"] |= {"balanced": True, "examples_available": 9000}
-    assert read_more(balanced) == ("all", "all 9,000 examples of balanced classes")
-    balanced["settings"]["examples_available"] = balanced["task"]["examples_used"]
-    assert read_more(balanced) is None
-    (command,) = (
-        command
-        for section in build_sections(scanned(WORDS))[1]
-        for sentence, command in section.commands
-        if sentence == "Read 4,000 words:"
-    )
-    assert command.endswith("--examples 4000")
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        (count_read(WORDS), "2,000 words of 1,002 of 3,394 sentences"),
+        (count_read(TEXTS), "2,000 of 67,349 examples"),
+        (count_examples(WORDS), "1,002 sentences with 2,000 words"),
+        (count_examples(TEXTS), "2,000 examples"),
+        (count_labels(WORDS), "3 tags"),
+        (count_labels(TEXTS), "2 classes"),
+        (count_labels(TEXTS | SEVERAL), "3 labels"),
+        (
+            count_compared(
+                {"examples": 30, "task": {"kind": "token_classification", "words_used": 176}}
+            ),
+            "30 sentences with 176 words",
+        ),
+        (count_compared({"examples": 30, "task": {"kind": "classification"}}), "30 examples"),
+    ],
+)
+def test_what_was_read_is_counted_in_what_is_labelled(counted: str, words: str):
+    assert counted == words
+
+
+def commands(given: dict[str, Any], **settings: Any) -> dict[str, str]:
+    """Return the commands on the page of a scan by the sentences above them."""
+    given["settings"] |= settings
+    sections = build_sections(given)[1]
+    return {sentence: command for section in sections for sentence, command in section.commands}
+
+
+BALANCED = {"balanced": True, "examples_available": 9000}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "more", "what"),
+    [
+        (WORDS, {}, "4000", "4,000 words"),
+        (WORDS | {"words_used": 62000}, {}, "62730", "62,730 words"),
+        (WORDS | {"words_used": 62730}, {}, None, None),
+        # All sentences can have been read for some of their words.
+        (WORDS | {"examples_used": 3394}, {}, "4000", "4,000 words"),
+        ({}, {}, "all", "all 67,349 examples"),
+        ({}, BALANCED, "all", "all 9,000 examples of balanced classes"),
+        ({}, BALANCED | {"examples_available": 2000}, None, None),
+    ],
+)
+def test_more_is_read_of_what_is_left(task, settings, more, what):
+    """Of words it is a number of them."""
+    shown = commands(scanned(task), **settings)
+    listed = {sentence: command for sentence, command in shown.items() if "Read " in sentence}
+    assert list(listed) == ([] if what is None else [f"Read {what}:"])
+    assert all(f"--examples {more}" in command for command in listed.values())
 
 
 @pytest.mark.parametrize("reads", ["first", "last"])
 def test_words_have_poolings_of_their_own(reads: str):
-    def advised(**settings: Any) -> list[str]:
+    for before, after in (("mean", "first"), ("first", "mean")):
         given = scanned(WORDS)
         given["model"]["reads"] = reads
-        given["settings"] |= settings
-        sections = build_sections(given)[1]
-        return [command for section in sections for _, command in section.commands]
-
-    assert any("--pooling first" in command for command in advised(pooling="mean"))
-    assert not any("--pooling mean" in command for command in advised(pooling="mean"))
-    assert any("--pooling mean" in command for command in advised(pooling="first"))
+        shown = " ".join(commands(given, pooling=before).values())
+        assert f"--pooling {after}" in shown
+        assert f"--pooling {before}" not in shown or before == "first"
 
 
 @pytest.mark.parametrize(
@@ -117,16 +126,18 @@ def test_nothing_read_is_said_of_what_was_read(task: dict[str, Any], always: str
     assert f"always predicting {always}: 0.7800" in list_notes(given, "head_quality")
 
 
-def test_what_judges_heads_is_named():
-    def told(task: dict[str, Any], metric: str) -> str:
-        return describe_scan(scanned(task, metric), ["head_quality"], "(≈)")[0]
-
-    words = told(WORDS, "macro_f1")
-    assert "held-out quality of a head (macro-F1 over the tags of single words): states" in words
-    assert "of a head (accuracy on words): states" in told(WORDS, "accuracy")
-    several = told(SEVERAL, "micro_f1")
-    assert "(micro-F1, with each label predicted as often as it occurs): states" in several
-    assert "of a head (Matthews correlation): states" in told({}, "matthews_correlation")
+@pytest.mark.parametrize(
+    ("task", "metric", "judge"),
+    [
+        (WORDS, "macro_f1", "macro-F1 over the tags of single words"),
+        (WORDS, "accuracy", "accuracy on words"),
+        (SEVERAL, "micro_f1", "micro-F1, with each label predicted as often as it occurs"),
+        ({}, "matthews_correlation", "Matthews correlation"),
+    ],
+)
+def test_what_judges_heads_is_named(task: dict[str, Any], metric: str, judge: str):
+    line = describe_scan(scanned(task, metric), ["head_quality"], "(≈)")[0]
+    assert f"held-out quality of a head ({judge}): states" in line
 
 
 @pytest.mark.parametrize(
@@ -162,40 +173,45 @@ def test_names_stand_by_how_often_they_occur():
         ["n1", "0.500", "0.333", "0.400", "2,000"],
         ["n0", "0.500", "0.333", "0.400", "1,000"],
     ]
-    table = tabulate_by_name(by_name(SHOWN + 12))
-    assert table is not None and len(table.rows) == SHOWN
-    assert table.caption.endswith(f"The {SHOWN} most frequent of {SHOWN + 12}.")
-
-
-def test_names_are_called_what_they_are():
-    def heading(**more: Any) -> str:
-        table = tabulate_by_name(by_name(1, **more))
-        assert table is not None
-        return table.columns[0]
-
-    assert heading(task=WORDS, metrics={"entity_f1": 0.5}) == "Type of entity"
-    assert heading(task=WORDS) == "Tag" and heading(task=SEVERAL) == "Label"
-    thresholds = tabulate_by_name(by_name(1, task=SEVERAL, thresholds={"n0": 0.4213}))
-    assert thresholds is not None and thresholds.rows[0][-1] == "0.421"
-    assert thresholds.columns[-1] == "Threshold"
+    table = tabulate_by_name(by_name(42))
+    assert table is not None and len(table.rows) == 30
+    assert table.caption.endswith("The 30 most frequent of 42.")
     assert tabulate_by_name(by_name(0)) is None and tabulate_by_name({}) is None, "an older file"
 
 
-def test_an_evaluation_names_the_answer_that_is_always_the_same():
-    content = {
-        "metric": "entity_f1",
-        "metrics": {"entity_f1": 0.9},
-        "majority": 0.0,
-        "task": WORDS,
-        "truncation": {},
-        "skips": None,
-    }
-    first = describe_evaluation(content)[0]
-    assert first.endswith("entity F1 0.9000; always predicting the most frequent tag scores 0.000.")
-    content |= {"task": SEVERAL, "metric": "micro_f1", "metrics": {"micro_f1": 0.9}}
-    assert name_constant_answer("multi_label_classification") in describe_evaluation(content)[0]
-    content |= {"task": {"kind": "multiple_choice"}, "majority": None}
-    assert "always" not in describe_evaluation(content)[0]
+@pytest.mark.parametrize(
+    ("more", "first", "last"),
+    [
+        ({"task": WORDS, "metrics": {"entity_f1": 0.5}}, "Type of entity", "1,000"),
+        ({"task": WORDS}, "Tag", "1,000"),
+        ({"task": SEVERAL}, "Label", "1,000"),
+        ({"task": SEVERAL, "thresholds": {"n0": 0.4213}}, "Label", "0.421"),
+    ],
+)
+def test_names_are_called_what_they_are(more: dict[str, Any], first: str, last: str):
+    table = tabulate_by_name(by_name(1, **more))
+    assert table is not None
+    assert (table.columns[0], table.rows[0][-1]) == (first, last)
+    assert (table.columns[-1] == "Threshold") == ("thresholds" in more)
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "majority", "ending"),
+    [
+        (WORDS, "entity_f1", 0.0, "; always predicting the most frequent tag scores 0.000."),
+        (
+            SEVERAL,
+            "micro_f1",
+            0.0,
+            "; always predicting the labels of at least half of the texts scores 0.000.",
+        ),
+        ({"kind": "multiple_choice"}, "accuracy", None, "accuracy 0.9000."),
+    ],
+)
+def test_an_evaluation_names_the_answer_that_is_always_the_same(task, metric, majority, ending):
+    content = {"metric": metric, "metrics": {metric: 0.9}, "majority": majority, "task": task}
+    first = describe_evaluation(content | {"truncation": {}, "skips": None})[0]
+    assert f"{name_metric(metric)} 0.9000" in first and first.endswith(ending)
 
 
 @pytest.mark.parametrize(

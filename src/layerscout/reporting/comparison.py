@@ -86,12 +86,9 @@ def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     rows = []
     for name, clusters in zip(shorten_names(content), content["clusters"], strict=True):
         for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
-            best = clusters[key] or dict.fromkeys(
-                ("split", "lower", "upper", "between", "contrast")
-            )
-            measured = (best[value] for value in ("lower", "upper", "between", "contrast"))
-            split = "–" if best["split"] is None else str(best["split"])
-            rows.append([name, words, split, *map(format_decimals, measured)])
+            best = clusters[key] or {}
+            values = map(best.get, ("lower", "upper", "between", "contrast"))
+            rows.append([name, words, str(best.get("split", "–")), *map(format_decimals, values)])
     caption = (
         "The split of the states into a lower and an upper cluster with the largest contrast: the "
         "mean CKA between states of the same cluster minus that between states of different "

@@ -215,15 +215,12 @@ def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:
     names = content["task"].get("labels") or ()
     if not table or len(names) > SHOWN:
         return None
-    shades = {
-        (row, column + 1): count / max(1, sum(counts))
-        for row, counts in enumerate(table)
-        for column, count in enumerate(counts)
-    }
-    rows = [
-        [name, *(f"{count:,}" for count in counts)]
-        for name, counts in zip(names, table, strict=True)
-    ]
+    rows: list[list[str]] = []
+    shades: dict[tuple[int, int], float] = {}
+    for row, (name, counts) in enumerate(zip(names, table, strict=True)):
+        rows.append([name, *(f"{count:,}" for count in counts)])
+        total = max(1, sum(counts))
+        shades |= {(row, column): n / total for column, n in enumerate(counts, start=1)}
     word = name_label(content["task"]["kind"])
     caption = f"Rows: the true {word}; columns: the predicted one. Shading: the share of the row."
     return Table(caption, ["", *names], rows, shades=shades)
@@ -279,16 +276,11 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
 
 def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
     """Tabulate the wrong predictions that the model is surest of."""
-    rows = [
-        [
-            f"{one['row']:,}",
-            one["label"],
-            one["prediction"],
-            format_decimals(one["probability"]),
-            one["text"] + (f" / {one['text_pair']}" if "text_pair" in one else ""),
-        ]
-        for one in choose_judged_split(content).get("errors") or ()
-    ]
+    rows = []
+    for one in choose_judged_split(content).get("errors") or ():
+        text = " / ".join(one[name] for name in ("text", "text_pair") if name in one)
+        sure = format_decimals(one["probability"])
+        rows.append([f"{one['row']:,}", one["label"], one["prediction"], sure, text])
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]
     caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
     table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)

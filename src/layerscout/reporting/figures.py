@@ -87,10 +87,8 @@ def _collect_rows(
     """Return a row for each entry, and the tooltips that show what the rows hold."""
     score = scan["scores"][key]
     rows: list[dict[str, Any]] = [{"index": i, "value": v} for i, v in enumerate(score["values"])]
-    tooltips = [
-        alt.Tooltip("index:Q", title=score["of"][:-1]),
-        alt.Tooltip("value:Q", format=".5~g"),
-    ]
+    name = score["of"][:-1]
+    tooltips = [alt.Tooltip("index:Q", title=name), alt.Tooltip("value:Q", format=".5~g")]
     low, high = get_band(score)
     if low:
         rows = [row | {"low": a, "high": b} for row, a, b in zip(rows, low, high, strict=True)]
@@ -108,22 +106,13 @@ def _collect_rows(
 
 def _mark_best(at_best: alt.Chart, name: str, share: float, small: bool) -> list[alt.Chart]:
     """Mark the best entry with a diamond and its name, written where the panel has room."""
+    edge, text, size = (0.2, 11, 100) if small else (0.15, 12, 150)
     align: Literal["left", "center", "right"] = "center"
-    edge = 0.2 if small else 0.15
     if not edge < share < 1 - edge:
         align = "left" if share < 0.5 else "right"
-    label = at_best.mark_text(
-        text=name,
-        align=align,
-        baseline="bottom",
-        dy=-9,
-        color=BEST,
-        fontWeight="bold",
-        fontSize=11 if small else 12,
-    )
-    diamond = at_best.mark_point(
-        shape="diamond", filled=True, opacity=1, size=100 if small else 150, color=BEST
-    )
+    look: dict[str, Any] = {"dy": -9, "color": BEST, "fontWeight": "bold", "fontSize": text}
+    label = at_best.mark_text(text=name, align=align, baseline="bottom", **look)
+    diamond = at_best.mark_point(shape="diamond", filled=True, opacity=1, size=size, color=BEST)
     return [diamond, label]
 
 
@@ -255,17 +244,16 @@ def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:
     """Draw the metric over the state that the head reads, with the majority baseline."""
     curves = content["truncation"]
     top = max(map(len, curves.values())) - 1  # the untuned model may be deeper
-    shown = [(TRUNCATIONS[key], curves[key]) for key in TRUNCATIONS if curves.get(key)]
+    colours = dict(zip(TRUNCATIONS, (CURVE, BEST, THIRD), strict=True))
+    shown = [key for key in TRUNCATIONS if curves.get(key)]
     rows = [
-        {"state": state, "value": value, "head": name}
-        for name, values in shown
-        for state, value in enumerate(values)
+        {"state": state, "value": value, "head": TRUNCATIONS[key]}
+        for key in shown
+        for state, value in enumerate(curves[key])
         if value is not None
     ]
-    name = name_measure(content)
-    colours = dict(zip(TRUNCATIONS.values(), (CURVE, BEST, THIRD), strict=True))
-    names = [name for name, _ in shown]
-    scale = alt.Scale(domain=names, range=[colours[name] for name in names])
+    name, heads = name_measure(content), [TRUNCATIONS[key] for key in shown]
+    scale = alt.Scale(domain=heads, range=[colours[key] for key in shown])
     legend = alt.Legend(orient="top", direction="vertical", labelLimit=400)
     base = alt.Chart().encode(
         lay_out_entries("state", "state that the head reads", 0, top),

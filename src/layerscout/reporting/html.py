@@ -32,14 +32,11 @@ def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]
     """
     template, script = _load_template()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    shown = [
-        one
-        for one in sections
-        if one.heading
-        or one.code
-        or one.table
-        or any((one.paragraphs, one.charts, one.commands, one.facts))
-    ]
+    shown = []
+    for one in sections:
+        texts = (one.heading, one.paragraphs, one.commands, one.facts, one.code)
+        if any((*texts, one.charts, one.table)):
+            shown.append(one)
     return template.render(
         title=title,
         sections=shown,

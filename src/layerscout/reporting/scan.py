@@ -35,7 +35,7 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
     first, top = choose_leading(scan), scan["model"]["blocks"]
     keys = [*list_scores(scan, "states"), *list_scores(scan, "blocks")]
     agreement = get_agreement(scan, scan["scores"][first]["of"]).get(first, {}) if first else {}
-    agree = {key: agreement.get(key) if key != first else None for key in keys}
+    agree = {key: value for key, value in agreement.items() if key != first}
     compared = any(value is not None for value in agree.values())
     columns = ["Score", "Better", "Best", "Its value", "Value at the top"]
     columns += ["Agrees (τ)"] if compared else []
@@ -49,7 +49,7 @@ def tabulate_scores(scan: Mapping[str, Any]) -> Table:
             format_number(None if best is None else score["values"][best]),
             format_number(score["values"][top]),
         ]
-        row += [format_signed(agree[key])] if compared else []
+        row += [format_signed(agree.get(key))] if compared else []
         rows.append([*row, "; ".join(list_notes(scan, key))])
     caption = "What each score says about the model."
     if compared and first:
@@ -75,17 +75,11 @@ def tabulate_scores_briefly(scan: Mapping[str, Any]) -> Table:
             note = "" if error is None else f"±{error:.2g}"
             if best is None:
                 note = "refused" if get_details(score).get("refused") else "undefined"
+            arrow = "↑" if score["better"] == "higher" else "↓"
             ends = [None if best is None else score["values"][best], score["values"][-1]]
-            rows.append(
-                [
-                    key,
-                    "↑" if score["better"] == "higher" else "↓",
-                    "–" if best is None else str(best),
-                    *("–" if value is None else f"{value:.3g}" for value in ends),
-                    draw_sparkline(score, CURVE),
-                    note,
-                ]
-            )
+            values = ["–" if value is None else f"{value:.3g}" for value in ends]
+            where = "–" if best is None else str(best)
+            rows.append([key, arrow, where, *values, draw_sparkline(score, CURVE), note])
     columns = ["score", "", "best", "value", "top", "curve", ""]
     return Table("", columns, rows, words=frozenset({1, 5, 6}))
 
@@ -151,20 +145,13 @@ def tabulate_agreement(scan: Mapping[str, Any], of: str) -> Table | None:
     keys = [key for key in agreement if scan["best"].get(key) is not None]
     if len(keys) < 2:
         return None
-    matrix = [[agreement[one].get(other) for other in keys] for one in keys]
-    rows = [
-        [
-            f"{i}. {title_score(key)}",
-            *("" if i == j else format_signed(value) for j, value in enumerate(values, start=1)),
-        ]
-        for i, (key, values) in enumerate(zip(keys, matrix, strict=True), start=1)
-    ]
-    shades = {
-        (i, j): float(value)
-        for i, values in enumerate(matrix)
-        for j, value in enumerate(values, start=1)
-        if value is not None and i + 1 != j
-    }
+    rows: list[list[str]] = []
+    shades: dict[tuple[int, int], float] = {}
+    for i, key in enumerate(keys):
+        values = [None if other == key else agreement[key].get(other) for other in keys]
+        cells = ["" if i == j else format_signed(value) for j, value in enumerate(values)]
+        rows.append([f"{i + 1}. {title_score(key)}", *cells])
+        shades |= {(i, j): float(v) for j, v in enumerate(values, start=1) if v is not None}
     caption = (
         f"Kendall's τ: 1 if two scores put the {of} in the same order from best to worst, 0 if "
         "their orders are unrelated, −1 if one is the reverse of the other."
@@ -199,10 +186,8 @@ def tabulate_stability(stability: Mapping[str, Any]) -> Table:
     rows = []
     for key, score in stability["scores"].items():
         best = [_name_first(ranks) for ranks in score["ranks"]]
-        moved, agrees = (
-            "–" if value is None else f"{value:.2g}"
-            for value in (score["deviation"][-1], score["kendall"][-1])
-        )
+        last = (score["deviation"][-1], score["kendall"][-1])
+        moved, agrees = ("–" if value is None else f"{value:.2g}" for value in last)
         ends = best if len(best) <= 6 else [best[0], "..", best[-1]]
         rows.append([key, " ".join(ends), moved, agrees])
     columns = [f"over {len(stability['checkpoints'])} checkpoints", "best", "ranks moved", "τ"]
@@ -225,13 +210,14 @@ def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table
     marked = set()
     for option in content["options"]:
         cost, value = option["cost"], option["value"]
+        millions = cost["trainable"] / 1e6
         if option["plan"] == content["plan"]:
             marked.add((len(rows), 1))
         rows.append(
             [
                 option["strategy"],
                 option["plan"]["notation"],
-                _format_count(cost["trainable"]),
+                f"{millions:.1f}M" if millions >= 1 else f"{1000 * millions:.0f}k",
                 f"{cost['trainable'] / full['total']:.0%}",
                 f"{option['relative']:.1%}",
                 f"{1 / option['relative']:.1f}x",
@@ -260,18 +246,14 @@ def explain_plans(score: str | None) -> list[str]:
 
 def describe_training_cost(content: Mapping[str, Any]) -> list[str]:
     """Say what training the plans are for."""
-    work, lines = content["work"], []
-    examples = name_examples(content["task"]["kind"])
-    if options := content.get("method_options"):
-        listed = ", ".join(
-            f"{name.replace('_', ' ')} {format_plain(options[name])}" for name in options
-        )
-        lines.append(f"method {content['method']}: {listed}")
-    lines.append(
+    work, examples = content["work"], name_examples(content["task"]["kind"])
+    line = (
         f"training on {work['examples']:,} {examples} of {work['tokens']:.0f} tokens for "
         f"{work['epochs']} epochs, validating on {work['validation']:,} after each"
     )
-    return lines
+    options = (content.get("method_options") or {}).items()
+    listed = ", ".join(f"{name.replace('_', ' ')} {format_plain(value)}" for name, value in options)
+    return [f"method {content['method']}: {listed}", line] if listed else [line]
 
 
 def describe_untying(content: Mapping[str, Any]) -> list[str]:
@@ -280,8 +262,3 @@ def describe_untying(content: Mapping[str, Any]) -> list[str]:
         return []
     what = "method" if METHODS[content["method"]].untied else "plan"
     return [f"this {what} separates blocks that share weights; --untie gives each its own copy"]
-
-
-def _format_count(parameters: int) -> str:
-    millions = parameters / 1e6
-    return f"{millions:.1f}M" if millions >= 1 else f"{1000 * millions:.0f}k"

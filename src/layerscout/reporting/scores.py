@@ -98,9 +98,7 @@ def needs_log(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) > 50 * min(values)
 
 
-def draw_sparkline(
-    score: Mapping[str, Any], width: int, marks: str = "▁▂▃▄▅▆▇█", gap: str = " "
-) -> str:
+def draw_sparkline(score: Mapping[str, Any], width: int) -> str:
     """Draw a curve in one line, higher being better; several entries share a mark if need be.
 
     The scale is that of the entries 1..L, logarithmic where one would flatten the others; entry 0
@@ -109,8 +107,6 @@ def draw_sparkline(
     Args:
         score: whose values are drawn.
         width: characters at most; a mark then stands for the best of its entries.
-        marks: from the worst to the best.
-        gap: where nothing is defined.
     """
     values = score["values"]
     known = [value for value in values[1:] if value is not None]
@@ -121,11 +117,11 @@ def draw_sparkline(
     def draw(some: Sequence[float | None]) -> str:
         within = [scale(min(max(value, low), high)) for value in some if value is not None]
         if not known or not within:
-            return gap
+            return " "
         best = min(within) if turned else max(within)
         worst, top = (scale(high), scale(low)) if turned else (scale(low), scale(high))
         height = (best - worst) / (top - worst) if top != worst else 0.5
-        return marks[min(int(len(marks) * height), len(marks) - 1)]
+        return "▁▂▃▄▅▆▇█"[min(int(8 * height), 7)]
 
     share = math.ceil(len(values) / width)
     return "".join(draw(values[start : start + share]) for start in range(0, len(values), share))
@@ -277,31 +273,17 @@ def _name_judge(scan: Mapping[str, Any], key: str) -> str:
 
 def _describe_certainty(scan: Mapping[str, Any], key: str) -> list[str]:
     """Say how much of the best state is signal, and whether it is told apart from all others."""
-    score, best = scan["scores"][key], scan["best"][key]
-    lines = []
-    fractions = get_details(score).get("signal_fraction")
+    best, details, lines = scan["best"][key], get_details(scan["scores"][key]), []
+    fractions = details.get("signal_fraction")
     if fractions and fractions[best] is not None:
-        share = min(fractions[best], 1.0)
         lines.append(
-            f"{share:.0%} of the distance between the class means of state {best} is signal; the "
-            "rest is noise."
+            f"{min(fractions[best], 1.0):.0%} of the distance between the class means of state "
+            f"{best} is signal; the rest is noise."
         )
-    apart = list(get_details(score).get("separable_from_best") or ())
+    apart = list(details.get("separable_from_best") or ())
     others = apart[1:best] + apart[best + 1 :]
     if others and all(others) and scan["settings"].get("examples_because") is None:
         lines.append(f"State {best} differs from all others beyond noise.")
-    if fractions:
-        # A state that no score could measure has values that are not finite, as a warning says.
-        measured = [one["values"] for name, one in scan["scores"].items() if name != key]
-        unseen = [
-            state
-            for state in range(1, len(score["values"]))
-            if score["values"][state] is None and any(v[state] is not None for v in measured)
-        ]
-        if unseen:
-            few = "too few examples to measure one."
-            states, verb = ("State", "has") if len(unseen) == 1 else ("States", "have")
-            lines.append(f"{states} {format_entries(unseen)} {verb} no value: {few}")
     return lines
 
 
@@ -309,7 +291,7 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
     """Say what the reader of one score should know: refused, undefined, or how it was computed."""
     score = scan["scores"][key]
     details, values = get_details(score), score["values"]
-    if reason := get_details(score).get("refused"):
+    if reason := details.get("refused"):
         return [f"refused: {reason}"]
     notes = []
     # State 0 of the first token is the same everywhere, and there is no block 0.
@@ -326,7 +308,6 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
         notes.append(f"judged by {judged}")
     if details.get("mode") is not None:
         notes.append(MODES.get(details["mode"], str(details["mode"])))
-    error = get_error(scan, key)
-    if error is not None:
+    if (error := get_error(scan, key)) is not None:
         notes.append(f"±{error:.2g} at the best")
     return [*notes, *map(str, details.get("notes") or ())]

@@ -173,32 +173,19 @@ def _show_stability(scan: Content) -> Section:
     return Section("Stability", [text], draw_moves(scan), table, small=True)
 
 
-# The pooling that takes one token, by the usual one of a family; and what poolings give.
-_SINGLE = {"mean": "cls", "last": "last"}
-_WORDS = {
-    "cls": "the first token",
-    "first": "the first token",
-    "last": "the last token",
-    "mean": "the mean over the tokens",
-}
-
-
 def _list_commands(scan: Content, folder: str) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
     settings = scan["settings"]
-    commands = [
-        (
-            "List what could be tuned and what it costs:",
-            shlex.join(["layerscout", "plan", folder]),
-        )
-    ]
+    plan = shlex.join(["layerscout", "plan", folder])
+    commands = [("List what could be tuned and what it costs:", plan)]
     if len(scan["scores"]) < FEW:
         everything = write_command("scan", scan, "--score", "all")
         commands.append(("See whether the other scores agree:", everything))
     usual, words = find_usual_pooling(scan), "words_used" in scan["task"]
-    single = "first" if words else _SINGLE[usual]
+    single = "first" if words else "last" if usual == "last" else "cls"
     other = "mean" if settings.get("pooling", usual) != "mean" else single
-    pooled = f"{_WORDS[other]} of a word" if words else _WORDS[other]
+    names = {"mean": "the mean over the tokens", "last": "the last token"}
+    pooled = f"{names.get(other, 'the first token')}{' of a word' if words else ''}"
     again = write_command("scan", scan, "--pooling", other)
     commands.append((f"See whether {pooled} gives the same picture:", again))
     if more := read_more(scan):
@@ -303,11 +290,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         *_show_names(content),
         Section("Errors", table=tabulate_errors(content)),
     ]
-    seconds, used, speed = (
-        content["seconds"],
-        content["memory"].get("used"),
-        describe_speed(content),
-    )
+    seconds, used = content["seconds"], content["memory"].get("used")
     listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
     test, examples = content.get("test"), name_examples(task["kind"])
     facts = [
@@ -321,7 +304,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         ("Trained", f"{content['parameters']['trainable']:,}"),
         ("Time", f"{sum(seconds.values()):.1f} s: {listed}"),
         *([] if used is None else [("Memory", f"{used / 1e9:.2f} GB at most")]),
-        *([("Speed of the model", speed)] if speed else []),
+        *([("Speed of the model", speed)] if (speed := describe_speed(content)) else []),
     ]
     return f"{model['name']} tuned on {task['name']}", Section("Found", lines), parts, facts
 

@@ -106,18 +106,14 @@ def _compare_quality(
     # The larger one comes first, so that the difference has no sign to be misread.
     (above, high), (below, low) = [(names[1], second), (names[0], first)][::sign]
     ends = sorted(sign * end for end in interval)
-    span = " to ".join(_format_points(key, end) for end in ends)
-    gap = f"{_format_points(key, abs(pair['difference']))}{'' if key in SIGNED else ' points'}"
+    # In points of a share; a correlation as it is.
+    size, digits, unit = (1, 3, "") if key in SIGNED else (100, 1, " points")
+    gap = f"{size * abs(pair['difference']):.{digits}f}{unit}"
+    span = " to ".join(f"{size * end:.{digits}f}".replace("-", "−") for end in ends)
     compared = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
     if ends[0] <= 0:
         return f"{above} and {below} do not differ beyond noise: {compared}."
     return f"{above} is better than {below}: {compared}."
-
-
-def _format_points(key: str, value: float) -> str:
-    """Write a difference in points of a share, or as it is for a correlation."""
-    text = f"{value:.3f}" if key in SIGNED else f"{100 * value:.1f}"
-    return text.replace("-", "−")
 
 
 def _compare_scans(contents: Contents, names: Sequence[str]) -> str:
@@ -165,30 +161,27 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
     """Name the model, the data, the plan and the settings of a result."""
     models = content["models"] if "models" in content else [content["model"]]
     facts = {
-        "Model": ", ".join(str(model["name"]) for model in models),
-        "Task": str(content["task"]["name"]),
-        "Examples read": f"{content['task'].get('examples_used', content.get('examples')):,}",
+        "model": ", ".join(str(model["name"]) for model in models),
+        "task": content["task"]["name"],
+        "examples_read": f"{content['task'].get('examples_used', content.get('examples')):,}",
     }
     if content["verb"] == "tune":
-        run = content["runs"][content["kept"]]
-        facts |= {
-            "Plan": f"{content['plan']['notation']} ({content['plan']['strategy']})",
-            "Method": str(content["method"]),
-            "Learning rate": f"{run['learning_rate']:g}",
-            "Seed": str(run["seed"]),
-        }
-        facts |= {
-            name.replace("_", " ").capitalize(): format_setting(value)
-            for name, value in (content.get("method_options") or {}).items()
-        }
+        plan, run = content["plan"], content["runs"][content["kept"]]
+        facts["plan"] = f"{plan['notation']} ({plan['strategy']})"
+        facts["method"] = content["method"]
+        facts["learning_rate"] = f"{run['learning_rate']:g}"
+        facts |= {"seed": run["seed"]} | (content.get("method_options") or {})
     if "scores" in content:
-        facts["Scores"] = ", ".join(map(name_score, content["scores"]))
+        facts["scores"] = ", ".join(map(name_score, content["scores"]))
     if "metric" in content:
-        facts["Metric"] = name_measure(content)
-    return facts | {
-        name.replace("_", " ").capitalize(): format_setting(value)
+        facts["metric"] = name_measure(content)
+    facts |= {
+        name: value
         for name, value in content["settings"].items()
         if value is not None and name not in (*_APART, "examples", "metric")
+    }
+    return {
+        name.replace("_", " ").capitalize(): format_setting(value) for name, value in facts.items()
     }
 
 
@@ -228,24 +221,21 @@ def _list_costs(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _tabulate_scores(contents: Contents, names: Sequence[str]) -> Table:
     """Tabulate the best state by each score of two scans, and its value there."""
-    keys = list(dict.fromkeys([*contents[0]["scores"], *contents[1]["scores"]]))
-    rows = [
-        [title_score(key), *(cell for scan in contents for cell in _show_best(scan, key))]
-        for key in keys
-    ]
+    rows = []
+    for key in dict.fromkeys([*contents[0]["scores"], *contents[1]["scores"]]):
+        row = [title_score(key)]
+        for scan in contents:
+            if (best := scan["best"].get(key)) is None:
+                row += ["–", "–"]
+                continue
+            score, tied = scan["scores"][key], " (tied)" if find_tied(scan, key) else ""
+            row += [f"{score['of'][:-1]} {best}{tied}", format_number(score["values"][best])]
+        rows.append(row)
     columns = ["Score", *(f"{what}, {name}" for name in names for what in ("Best", "value"))]
     caption = "The best state or block by each score."
     if any("(tied)" in cell for row in rows for cell in row):
         caption += " Tied: others cannot be told apart from it."
     return Table(caption, columns, rows, words=frozenset({1, 3}))
-
-
-def _show_best(scan: Mapping[str, Any], key: str) -> list[str]:
-    if (best := scan["best"].get(key)) is None:
-        return ["–", "–"]
-    score = scan["scores"][key]
-    tied = " (tied)" if find_tied(scan, key) else ""
-    return [f"{score['of'][:-1]} {best}{tied}", format_number(score["values"][best])]
 
 
 def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> list[Section]:
@@ -259,9 +249,8 @@ def _show_flips(pair: Mapping[str, Any], kind: str, names: Sequence[str]) -> lis
         [f"right in {first}", f"{flips['both']:,}", f"{flips['lost']:,}"],
         [f"wrong in {first}", f"{flips['gained']:,}", f"{flips['neither']:,}"],
     ]
-    what = {"token_classification": "words", "multi_label_classification": "texts"}.get(
-        kind, "examples"
-    )
+    words = {"token_classification": "words", "multi_label_classification": "texts"}
+    what = words.get(kind, "examples")
     caption = f"{what.capitalize()} of {pair['split']}, by which of the two models is right."
     if kind == "multi_label_classification":
         caption += " Right: exactly the labels of the text."
@@ -277,18 +266,11 @@ def _list_flips(flips: Mapping[str, Any], part: str, title: str, names: Sequence
     listed = flips[f"{part}_listed"]
     if not listed:
         return Section(title)
-    rows = [
-        [
-            f"{one['row']:,}",
-            one["label"],
-            *(
-                f"{said} ({format_decimals(sure, 2)})"
-                for said, sure in zip(one["predictions"], one["probabilities"], strict=True)
-            ),
-            one["text"],
-        ]
-        for one in listed
-    ]
+    rows = []
+    for one in listed:
+        answers = zip(one["predictions"], one["probabilities"], strict=True)
+        predictions = [f"{said} ({format_decimals(sure, 2)})" for said, sure in answers]
+        rows.append([f"{one['row']:,}", one["label"], *predictions, one["text"]])
     caption = "Sorted by how sure both models are, with the probability that each gives."
     if flips[part] > len(listed):
         caption = f"The {len(listed)} of {flips[part]:,} on which both models are most sure, with "

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from layerscout.cli.console import (
-    close_report,
-    loading,
-    open_report,
-    say,
-    say_wrapped,
-    suggest_command,
-)
+from layerscout.cli.console import finish, loading, say, say_wrapped
 from layerscout.cli.groups import (
     Caching,
     Columns,
@@ -29,8 +22,7 @@ from layerscout.cli.groups import (
 from layerscout.errors import InputError
 from layerscout.plans import CompareRequest
 
-if TYPE_CHECKING:
-    from layerscout.comparing import Comparison
+FILES = ("compare.json", "compare.html")
 
 
 def compare(
@@ -59,10 +51,10 @@ def compare(
         raise InputError(f"compare takes models and then the data, got only {data!r}; add a model")
     limit = caching.bytes
     with interruptible(), loading(printing.quiet):
-        check_outputs(output, "compare.json", "compare.html", plot=plot)
+        check_outputs(output, *FILES, plot=plot)
         task = columns.load(data, request.seed)
         # Heavy imports come after what may be refused.
-        from layerscout import comparing, reporting
+        from layerscout import comparing
         from layerscout.models import Encoder
 
         machine.settle_threads(quiet=printing.quiet)
@@ -74,20 +66,13 @@ def compare(
         result = comparing.compare(
             encoders, task, request=request, cache_limit=limit, progress=not printing.quiet
         )
-        result.save(output)
-        if plot is not None:
-            reporting.plot(result, plot)
-    _report(result, output, plot, printing)
+        finish(result, output, FILES, printing, _show, plot)
 
 
-def _report(result: Comparison, folder: Path, plot: Path | None, printing: Printing) -> None:
-    """Print a comparison for a person, or its JSON for a program."""
+def _show(console: Console, content: Mapping[str, Any]) -> None:
+    """Print a comparison: its maps, and how the states cluster."""
     from layerscout import reporting
 
-    content = result.as_dict()
-    console = open_report(content, folder / "compare.json", printing)
-    if console is None:
-        return
     say(console, f"{reporting.count_compared(content)} of {content['task']['name']}")
     key = reporting.choose_estimate(content)
     for name, one in zip(reporting.name_maps(content), content["maps"], strict=True):
@@ -96,8 +81,6 @@ def _report(result: Comparison, folder: Path, plot: Path | None, printing: Print
         _print_map(console, one, key)
     console.print()
     say_wrapped(console, reporting.describe_clusters(content))
-    written = [folder / "compare.json", folder / "compare.html", plot]
-    close_report(console, content, written, suggest_command(content, folder))
 
 
 def _print_map(console: Console, one: Mapping[str, Any], key: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,16 +124,37 @@ def open_report(content: Mapping[str, Any], path: Path, printing: Printing) -> C
     return None if printing.json or printing.quiet else EscapingConsole()
 
 
-def close_report(
-    console: Console,
-    content: Mapping[str, Any],
-    written: Sequence[Path | None],
-    command: str | None,
+def finish(
+    result: Any,
+    folder: Path,
+    names: Sequence[str],
+    printing: Printing,
+    show: Callable[[Console, Mapping[str, Any]], None],
+    plot: Path | None = None,
 ) -> None:
-    """Say how long it took and what was written, and then what to type next, if anything."""
-    files = ", ".join(str(path) for path in written if path is not None)
-    say(console, f"{sum(content['seconds'].values()):.1f} s; wrote {files}")
-    say_next(console, command)
+    """Save what a verb gave and its chart, and print it, for a person or as JSON for a program.
+
+    Args:
+        result: of the verb.
+        folder: which it is saved into.
+        names: of the files that are written there, the JSON first.
+        printing: what is printed.
+        show: prints the content of the JSON.
+        plot: the picture of the chart, if one is wanted.
+    """
+    from layerscout import reporting
+
+    result.save(folder)
+    if plot is not None:
+        reporting.plot(result, plot)
+    content = result.as_dict()
+    console = open_report(content, folder / names[0], printing)
+    if console is not None:
+        show(console, content)
+        files = [*(folder / name for name in names), *([] if plot is None else [plot])]
+        seconds = sum(content["seconds"].values())
+        say(console, f"{seconds:.1f} s; wrote {', '.join(map(str, files))}")
+        say_next(console, suggest_command(content, folder))
 
 
 def say_next(console: Console, command: str | None) -> None:
@@ -150,9 +171,11 @@ def say_heading(console: Console, content: Mapping[str, Any]) -> None:
 
 def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
     """Return the command that comes next after a verb, if there is one."""
-    from layerscout.reporting import suggest_step
+    from layerscout import reporting
 
-    step = suggest_step(content, str(folder))
+    if content["verb"] == "scan":
+        return reporting.write_advice(content)
+    step = reporting.suggest_step(content, str(folder))
     return None if step is None else step[1]
 
 

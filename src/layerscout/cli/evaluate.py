@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from layerscout.cli.console import (
-    close_report,
+    finish,
     loading,
-    open_report,
     print_by_name,
     print_table,
     say,
     say_heading,
     say_wrapped,
-    suggest_command,
 )
 from layerscout.cli.groups import (
     Caching,
@@ -34,8 +34,7 @@ from layerscout.errors import InputError
 from layerscout.files import check_no_tuning
 from layerscout.plans import EvaluateRequest
 
-if TYPE_CHECKING:
-    from layerscout.evaluating import Evaluation
+FILES = ("evaluate.json", "evaluate.html", "predictions.parquet")
 
 
 def evaluate(
@@ -66,12 +65,11 @@ def evaluate(
             "--plot draws only the edits truncate and skip; add one of them, or leave out --plot"
         )
     with interruptible(), loading(printing.quiet):
-        names = ("evaluate.json", "evaluate.html", "predictions.parquet")
-        check_outputs(output, *names, plot=plot)
+        check_outputs(output, *FILES, plot=plot)
         check_no_tuning(output, "predictions.parquet")
         task = columns.load(data, request.seed, judged=model)
         # Heavy imports come after what may be refused.
-        from layerscout import evaluating, reporting
+        from layerscout import evaluating
 
         machine.settle_threads(quiet=printing.quiet)
     with interruptible():
@@ -85,20 +83,13 @@ def evaluate(
             cache_limit=limit,
             progress=not printing.quiet,
         )
-        result.save(output)
-        if plot is not None:
-            reporting.plot(result, plot)
-    _report(result, output, plot, printing)
+        finish(result, output, FILES, printing, _show, plot)
 
 
-def _report(result: Evaluation, folder: Path, plot: Path | None, printing: Printing) -> None:
-    """Print an evaluation for a person, or its JSON for a program."""
+def _show(console: Console, content: Mapping[str, Any]) -> None:
+    """Print an evaluation: a table for each kind of edit, and what follows."""
     from layerscout import reporting
 
-    content = result.as_dict()
-    console = open_report(content, folder / "evaluate.json", printing)
-    if console is None:
-        return
     say_heading(console, content)
     say(console, f"validation: {reporting.count_examples(content['task'])}")
     if content["truncation"]:
@@ -110,6 +101,3 @@ def _report(result: Evaluation, folder: Path, plot: Path | None, printing: Print
     print_by_name(console, content)
     console.print()
     say_wrapped(console, reporting.describe_evaluation(content))
-    names = ("evaluate.json", "evaluate.html", "predictions.parquet")
-    written = [*(folder / name for name in names), plot]
-    close_report(console, content, written, suggest_command(content, folder))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,10 +12,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from layerscout.cli.console import (
-    close_report,
     encode,
+    finish,
     loading,
-    open_report,
     print_table,
     say,
     say_heading,
@@ -37,10 +36,8 @@ from layerscout.cli.options import Config
 from layerscout.errors import InputError
 from layerscout.plans import ScanRequest
 
-if TYPE_CHECKING:
-    from layerscout.scanning import Scan
-
-# Characters of the longest bar, so that every curve fits in 80.
+FILES = ("scan.json", "scan.html")
+# Characters of the longest bar, so that the curve fits in 80.
 BAR = 32
 
 
@@ -73,10 +70,10 @@ def scan(
     if on_cluster and machine.threads is not None:
         raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
     with interruptible(), loading(printing.quiet):
-        check_outputs(output, "scan.json", "scan.html", plot=plot)
+        check_outputs(output, *FILES, plot=plot)
         task = columns.load(data, request.seed)
         # Heavy imports are part of what the spinner stands for, and come after what may be refused.
-        from layerscout import reporting, scanning
+        from layerscout import scanning
         from layerscout.models import Encoder
 
         encoder: Encoder | str = model
@@ -94,36 +91,19 @@ def scan(
             cache_limit=limit,
             progress=not printing.quiet,
         )
-        result.save(output)
-        if plot is not None:
-            reporting.plot(result, plot)
-    _report(result, output, plot, printing)
-
-
-def _report(result: Scan, folder: Path, plot: Path | None, printing: Printing) -> None:
-    """Print a scan for a person, or its JSON for a program."""
-    from layerscout.reporting import write_advice
-
-    content = result.as_dict()
-    console = open_report(content, folder / "scan.json", printing)
-    if console is not None:
-        show_scan(console, content)
-        written = [folder / "scan.json", folder / "scan.html", plot]
-        close_report(console, content, written, write_advice(content))
+        finish(result, output, FILES, printing, show_scan, plot)
 
 
 def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
-    """Print the content of `scan.json`: curves, a row per score, and what follows from them."""
+    """Print the content of `scan.json`: a curve, a row per score, and what follows from them."""
     from layerscout import reporting
 
     task, scores = scan["task"], scan["scores"]
     say_heading(console, scan)
     say(console, f"{reporting.count_read(task)}, {reporting.count_labels(task)}")
-    drawn = reporting.list_scores(scan, "states")
-    if len(scores) > 2 or drawn != list(scores) or any(scores[key].get("low") for key in drawn):
-        drawn = [reporting.choose_leading(scan) or next(iter(scores))]
-    _print_curves(console, scan, drawn)
-    if list(scores) != drawn:
+    leading = reporting.choose_leading(scan) or next(iter(scores))
+    _print_curve(console, scan, leading)
+    if len(scores) > 1:
         console.print()
         print_table(console, reporting.tabulate_scores_briefly(scan))
         say(console, "↑ higher is better, ↓ lower is better; in every curve, up is better")
@@ -131,51 +111,41 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
         console.print()
         print_table(console, reporting.tabulate_stability(scan["stability"]))
     console.print()
-    say_wrapped(console, reporting.describe_scan(scan, drawn, "(≈)"))
+    say_wrapped(console, reporting.describe_scan(scan, [leading], "(≈)"))
     say_wrapped(console, reporting.describe_refusals(scan))
     say_wrapped(console, reporting.describe_advice(scan))
 
 
-def _print_curves(console: Console, scan: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Draw the curves of some scores, a row per entry, with the best marked."""
+def _print_curve(console: Console, scan: Mapping[str, Any], key: str) -> None:
+    """Draw the curve of a score, a row per entry, with the best marked."""
     from layerscout.reporting import find_tied, format_number, get_details
 
-    def text(line: str, style: str = "") -> Text:
-        return Text(encode(console, line), style=style)
-
-    first = "block" if scan["scores"][keys[0]]["of"] == "blocks" else "state"
+    score, level = scan["scores"][key], get_details(scan["scores"][key]).get("level")
+    first, tied = score["of"][:-1], find_tied(scan, key)
     grid = Grid(box=None, header_style="bold", pad_edge=False)
     grid.add_column(first, justify="right")
-    tied = {key: find_tied(scan, key) for key in keys}
-    for key in keys:
-        score = scan["scores"][key]
-        grid.add_column("value", justify="right")
+    grid.add_column("value", justify="right")
+    if score.get("low"):
+        grid.add_column(f"{level:.0%} interval" if level else "interval", justify="right")
+    grid.add_column(key, no_wrap=True)
+    for entry, value in enumerate(score["values"]):
+        best = entry == scan["best"].get(key)
+        mark = " ◀ best" if best else " ≈ best" if entry in tied else ""
+        style = "bold green" if best else ""
+        cells = [(str(entry), ""), (format_number(value), style)]
         if score.get("low"):
-            level = get_details(score).get("level")
-            grid.add_column(f"{level:.0%} interval" if level else "interval", justify="right")
-        grid.add_column(key, no_wrap=True)
-    for entry in range(scan["model"]["blocks"] + 1):
-        cells = [text(str(entry))]
-        for key in keys:
-            score, best = scan["scores"][key], entry == scan["best"].get(key)
-            style = "bold green" if best else ""
-            cells.append(text(format_number(score["values"][entry]), style))
-            if score.get("low"):
-                ends = score["low"][entry], score["high"][entry]
-                both = "" if None in ends else " – ".join(map(format_number, ends))
-                cells.append(text(both, style))
-            mark = " ◀ best" if best else " ≈ best" if entry in tied[key] else ""
-            cells.append(text(_draw_bar(score, entry, BAR // len(keys)) + mark, style or "blue"))
-        grid.add_row(*cells)
+            ends = score["low"][entry], score["high"][entry]
+            cells.append(("" if None in ends else " – ".join(map(format_number, ends)), style))
+        cells.append((_draw_bar(score, entry) + mark, style or "blue"))
+        grid.add_row(*(Text(encode(console, cell), style=how) for cell, how in cells))
     console.print(grid)
-    turned = ", ".join(key for key in keys if scan["scores"][key]["better"] == "lower")
     if first == "state":
         say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
-    lower = f" (for {turned}: lower values)" if turned else ""
+    lower = f" (for {key}: lower values)" if score["better"] == "lower" else ""
     say_wrapped(console, [f"longer bars are better{lower}"])
 
 
-def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:
+def _draw_bar(score: Mapping[str, Any], entry: int) -> str:
     """Draw a value so that longer is better: where lower is, its share is that of 1 / value.
 
     Where some are negative, bars start at the worst value.
@@ -193,4 +163,4 @@ def _draw_bar(score: Mapping[str, Any], entry: int, width: int) -> str:
         share = (value - floor) / ((best - floor) or 1.0)
         if value == floor == 0:
             return ""
-    return "█" * max(1, round(width * share))
+    return "█" * max(1, round(BAR * share))

@@ -35,11 +35,11 @@ from layerscout.cli.groups import (
 from layerscout.cli.options import Config, Given, write_config
 from layerscout.errors import InputError
 from layerscout.plans import (
+    COUNTS,
     METHODS,
     Method,
     Options,
     TuneRequest,
-    check_counts,
     option,
 )
 
@@ -55,7 +55,7 @@ class Running(Options):
     """Scan that the plan is based on; if not given, one is made first where the plan needs it."""
     test: str | None = option(None)
     """Test file for the final figures; by default the data's own test split, if it has one."""
-    save_epochs: tuple[int, ...] = option((), check_counts)
+    save_epochs: tuple[int, ...] = option((), COUNTS)
     """Also save the model after these epochs, under epochs/."""
     resume: bool = option(False)
     """Continue a training that was interrupted."""
@@ -140,7 +140,11 @@ def tune(
     with interruptible(resume=True), loading(printing.quiet):
         _publish(output / "model", formats, model, running, quiet=printing.quiet)
     if result is not None and not (printing.json or printing.quiet):
-        _report_next(result, output)
+        from layerscout.reporting import write_report_command
+
+        # It comes last, once the model is also in other formats and on the hub.
+        command = suggest_command(result.content, output) or write_report_command(str(output))
+        say_next(EscapingConsole(), command)
 
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
@@ -201,11 +205,3 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )
-
-
-def _report_next(result: Result, folder: Path) -> None:
-    """Print what comes after a tuning, once its model is also in other formats and on the hub."""
-    from layerscout.reporting import write_report_command
-
-    command = suggest_command(result.content, folder) or write_report_command(str(folder))
-    say_next(EscapingConsole(), command)

@@ -49,12 +49,12 @@ from .methods import (
 )
 from .options import (
     COUNT as COUNT,
+    COUNTS as COUNTS,
     Declaration as Declaration,
     Options as Options,
     Pooling as Pooling,
     ReadToken as ReadToken,
     add_options as add_options,
-    check_counts as check_counts,
     check_option as check_option,
     explain_options as explain_options,
     first_state as first_state,

@@ -142,8 +142,8 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     counts, cut, tuned = shape.parameters, plan.cut or 0, len(plan.tuned)
     dense, products = T * 2 * block_weights(shape), T * 4 * T * shape.queries
     block, head = dense + products, 2 * counts.head
-    new, spared = _count_method(plan, shape, T, method)
-    added = T * new
+    per_token, spared, trainable, new = _count_method(plan, shape, T, method)
+    added = T * per_token
 
     trunk = cut * block
     forward = (plan.head - cut) * block + head + added
@@ -153,7 +153,6 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
     if tuned:
         backward += head - T * spared
     rows = work.examples + work.validation
-    trainable, more = _count_parameters(plan, shape, method)
     left = _distinct(shape, range(1, plan.head + 1), counts.blocks)
     return Cost(
         train=float(
@@ -162,7 +161,7 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
         ),
         inference=float(trunk + forward - (added if isinstance(method, LoRA) else 0)),
         trainable=trainable,
-        total=counts.embeddings + left + counts.head + more,
+        total=counts.embeddings + left + counts.head + new,
     )
 
 
@@ -218,7 +217,7 @@ def peak_memory(plan: Plan, shape: ModelShape, step: Step, method: Method = FULL
     plan = apply_method(plan, method, shape.blocks)
     check_tunes_blocks(plan, method)
     counts, d, q = shape.parameters, shape.hidden_size, shape.queries
-    trained, new = _count_parameters(plan, shape, method)
+    _, _, trained, new = _count_method(plan, shape, step.tokens, method)
     encoder, left, tuned = (
         counts.embeddings * whole + _distinct(shape, blocks, counts.blocks)
         for whole, blocks in (
@@ -274,50 +273,41 @@ def _count_kept(plan: Plan, shape: ModelShape, step: Step, method: Method) -> fl
 
 def _count_method(
     plan: Plan, shape: ModelShape, tokens: float, method: Method
-) -> tuple[int, float]:
-    """Count the FLOPs, per token, of what a method adds forward, and what need not be spent back.
+) -> tuple[int, float, int, int]:
+    """Count what a method adds and trains.
 
-    The first are in the tuned blocks; the second are gradients in the lowest one of them.
+    Returns:
+        Per token, the FLOPs that it adds to the tuned blocks forward, and those of gradients that
+        the lowest of them spares; the parameters that are trained, head included; and those that
+        the tuned model has more of. Those of a LoRA are as shared as its blocks are, and are merged
+        in the end.
     """
-    d, q, tuned = shape.hidden_size, shape.queries, len(plan.tuned)
+    counts, d, q, tuned = shape.parameters, shape.hidden_size, shape.queries, len(plan.tuned)
     inputs = 2 * d * (q + 2 * shape.keys)  # of query, key and value
     # Where a norm that is trained comes before them, its gradient needs theirs.
     normed = shape.first_normed is not None and (plan.cut or 0) + 1 >= shape.first_normed
+    added, new = 0, 0
+    spared: float = inputs
     match method:
         case Full():
-            return 0, 0 if plan.embeddings or normed else inputs
-        case Adapter(bottleneck=m):
-            return (
-                tuned * 8 * d * m,
-                0 if normed else inputs + 2 * d * q + 8 * tokens * q + 2 * d * m,
-            )
-        case LoRA(rank=r):
-            added = sum(2 * r * shape.linear[block - 1] for block in plan.tuned)
-            # A LoRA of one matrix for query, key and value has one input, not three.
-            return added, inputs + 2 * r * d * (1 if shape.fused else 3)
-        case PrefixTuning(virtual_tokens=P):
-            return tuned * 4 * P * q, inputs + 2 * (tokens + P) * q
-
-
-def _count_parameters(plan: Plan, shape: ModelShape, method: Method) -> tuple[int, int]:
-    """Count the parameters that are trained, and those that the tuned model has more of.
-
-    Those of a LoRA are as shared as its blocks are, and are merged in the end.
-    """
-    counts, d, tuned = shape.parameters, shape.hidden_size, len(plan.tuned)
-    new = 0
-    match method:
-        case Full():
+            spared = 0 if plan.embeddings or normed else inputs
             trained = _distinct(shape, plan.tuned, counts.blocks)
             trained += counts.embeddings if plan.embeddings else 0
         case Adapter(bottleneck=m):
+            added = tuned * 8 * d * m
+            spared = 0 if normed else inputs + 2 * d * q + 8 * tokens * q + 2 * d * m
             new = tuned * 2 * (2 * d * m + m + d)
             trained = _distinct(shape, plan.tuned, shape.norms) + new
         case LoRA(rank=r):
+            added = sum(2 * r * shape.linear[block - 1] for block in plan.tuned)
+            # A LoRA of one matrix for query, key and value has one input, not three.
+            spared = inputs + 2 * r * d * (1 if shape.fused else 3)
             trained = r * _distinct(shape, plan.tuned, shape.linear)
         case PrefixTuning(virtual_tokens=P):
+            added = tuned * 4 * P * q
+            spared = inputs + 2 * (tokens + P) * q
             trained = new = tuned * 2 * P * shape.keys
-    return counts.head + trained, new
+    return added, spared, counts.head + trained, new
 
 
 def _distinct(shape: ModelShape, blocks: Iterable[int], counts: Sequence[int]) -> int:

@@ -15,13 +15,13 @@ from layerscout.plans.edits import Edit
 from layerscout.plans.options import (
     COUNT,
     COUNT_OR_ALL,
+    COUNTS,
     RATE,
     RATES,
     SEED,
     Options,
     Pooling,
     check_count,
-    check_counts,
     check_metric_name,
     option,
 )
@@ -48,7 +48,7 @@ class ScanRequest(Options):
     """How many points of the metric the state found by "auto" may fall short of the best one."""
     balanced: bool = option(False)
     """Draw the same number of examples from every class."""
-    per_class: tuple[int, ...] | None = option(None, check_counts, takes="Sequence[int] | None")
+    per_class: tuple[int, ...] | None = option(None, COUNTS, takes="Sequence[int] | None")
     """Draw exactly these numbers of examples, in the order of the labels."""
     pooling: Pooling | None = option(None, shown="mean; last for decoders")
     """Average the tokens of a text (mean), or take its last (last) or first one (cls); by default

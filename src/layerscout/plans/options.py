@@ -221,27 +221,27 @@ def check_count(name: str, value: Any, *, words: Sequence[str]) -> int | str:
     return check_integer(name, value, 1, remedy=f"'{words[0]}' takes all of them")
 
 
-def check_counts(name: str, value: Any) -> tuple[int, ...]:
-    """Check a list of numbers of things; text has commas between them.
-
-    Raises:
-        InputError: if one is not a whole number of 0 or more.
-    """
-    parts = read_numbers(name, value) if isinstance(value, str) else value
-    return tuple(check_integer(name, part, 0) for part in parts)
-
-
 def check_several(
-    name: str, value: Any, *, check: Check, read: type[int] | type[float]
+    name: str, value: Any, *, check: Check, read: type[int] | type[float], repeated: bool = False
 ) -> tuple[Any, ...]:
-    """Check one or several different numbers and return them as a tuple.
+    """Check one or several numbers and return them as a tuple.
 
-    Text with commas, as the command line gives it, is read as numbers of the type `read`.
+    Args:
+        name: of the option.
+        value: a number, several, or text with commas between them.
+        check: of each number.
+        read: what text is read as.
+        repeated: whether a number may come several times, or none at all.
     """
-    value = read_numbers(name, value, read) if isinstance(value, str) else value
+    if isinstance(value, str):
+        try:
+            value = [read(part) for part in value.split(",")]
+        except ValueError as error:
+            kind = "whole numbers" if read is int else "numbers"
+            raise InputError(f"`{name}` takes {kind}, got {value!r:.60}") from error
     many = isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0  # an array of numpy
     numbers = tuple(check(name, number) for number in (value if many else [value]))
-    if not numbers or len(set(numbers)) < len(numbers):
+    if not repeated and (not numbers or len(set(numbers)) < len(numbers)):
         raise InputError(
             f"`{name}` takes one number or several different ones, got {list(numbers)}; "
             "remove the duplicates"
@@ -249,23 +249,11 @@ def check_several(
     return numbers
 
 
-def read_numbers(name: str, text: str, read: type[int] | type[float] = int) -> list[Any]:
-    """Read numbers with commas between them.
-
-    Raises:
-        InputError: if they are not.
-    """
-    try:
-        return [read(part) for part in text.split(",")]
-    except ValueError as error:
-        kind = "whole numbers" if read is int else "numbers"
-        raise InputError(f"`{name}` takes {kind}, got {text!r:.60}") from error
-
-
 # Checks that several requests share.
 COUNT = partial(check_integer, low=1)
 RATE = partial(check_number, rule="above 0", fits=lambda rate: rate > 0)
 RATES = partial(check_several, check=RATE, read=float)
+COUNTS = partial(check_several, check=partial(check_integer, low=0), read=int, repeated=True)
 SEED = partial(check_integer, low=0, high=2**63 - 1)
 COUNT_OR_ALL = partial(check_count, words=("all",))
 BUDGET = partial(

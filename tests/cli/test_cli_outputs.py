@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerscout import models, scanning, studies
+from layerscout import models, scanning, studies, tuning
 from scan_content import scan
 
 # A command that writes into OUT, and what is in the way there: a folder (with a /) or a file.
@@ -14,6 +14,9 @@ CASES = [
     ("plan SCAN -o OUT", "plan.json/"),
     ("plan OUT", "plan.json/"),
     ("plan SCAN -o OUT/below", "below"),
+    ("tune demo demo -o OUT", "result.json/"),
+    ("tune demo demo -o OUT", "predictions.parquet/"),
+    ("tune demo demo -o OUT", "model/thesis/"),
     ("truncate demo --head 2 -o OUT/model", "model"),
     ("truncate demo --head 2 -o OUT/model", "model/thesis/"),
     (STUDY, "report.html/"),
@@ -35,6 +38,7 @@ def test_what_is_in_the_way_is_seen_before_any_work(command, blocked, run, tmp_p
     monkeypatch.setattr(scanning, "scan", work)
     monkeypatch.setattr(scanning.Scan, "load", work)
     monkeypatch.setattr(models, "truncate", work)
+    monkeypatch.setattr(tuning, "tune", work)
     monkeypatch.setattr(studies, "study", work)
     path = tmp_path / blocked
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -94,9 +94,9 @@ def test_the_budget_and_the_strategy_decide(run, scanned, tmp_path):
 
 
 def test_json_alone_on_standard_output(run, scanned, tmp_path):
-    code, printed, _ = run("plan", scanned, "-o", tmp_path, "--json")
-    assert code == 0
-    assert json.loads(printed) == json.loads((tmp_path / "plan.json").read_text())
+    code, printed, _ = run("plan", scanned, "-o", tmp_path, "--json", "--method", "full")
+    assert code == 0 and printed == (tmp_path / "plan.json").read_text()
+    assert json.loads(printed)["method"] == "full" and "method_options" not in printed
 
 
 def test_the_next_command_can_be_typed(run, changed):
@@ -138,25 +138,6 @@ def test_validation_examples_are_known_or_a_tenth(changed):
     assert [(work.examples, work.validation) for work in works] == [(900, 100), (1000, 70)]
 
 
-def test_where_nothing_is_read_two_thirds_are_taken(run, changed):
-    def blind(content):
-        content["scores"][DEFAULT]["details"]["majority"] = 0.9
-
-    def undefined(content):
-        content["scores"][DEFAULT] |= {"values": [None] * 5, "low": [], "high": [], "details": {}}
-
-    for change, why in (
-        (blind, "no head is shown to do better than always giving the same "),
-        (
-            undefined,
-            "held-out quality of a head has no value for any state: state 3 is at two thirds",
-        ),
-    ):
-        code, printed, _ = run("plan", changed(change))
-        assert code == 0
-        assert f"plan (3, 3, 3): {why}" in printed
-
-
 def test_the_state_named_decides_and_not_the_best(run, changed):
     def top(content):
         content["scores"][DEFAULT] |= {"values": [0.5, 0.6, 0.7, 0.8, 0.9]}
@@ -164,11 +145,9 @@ def test_the_state_named_decides_and_not_the_best(run, changed):
 
     reason = run("plan", changed(lambda content: None))[1].split("plan (")[1]
     assert reason.startswith("3, 3, 3): state 3: held-out quality of a head is 0.80 there, against")
-    assert "state 2 is the best with 0.90, but so far down few blocks are left to tune" in reason
-    assert "plan (4, 4, 4): state 4: held-out" in run("plan", changed(top))[1]
-    code, printed, _ = run("plan", changed(top), "--strategy", "best-down:1@top")
-    assert code == 0
+    printed = run("plan", changed(top), "--strategy", "best-down:1@top")[1]
     assert "plan (4, 4, 4): best-down:1@top was asked for" in printed
+    assert "plan (4, 4, 4): state 4: held-out" in run("plan", changed(top))[1]
 
 
 def test_shared_weights_are_copied_when_asked_for(run, tmp_path):
@@ -207,15 +186,6 @@ def test_a_method(run, scanned, tmp_path, tiny, options, name, described):
     next_one = next(line for line in printed.splitlines() if line.startswith("next: "))
     chosen = ["--method", name, *options, "--plan", content["plan"]["notation"]]
     assert shlex.split(next_one)[1:] == ["layerscout", "tune", str(tiny), "demo", *chosen]
-
-
-def test_without_a_method_it_is_full(run, scanned, tmp_path):
-    outputs = [
-        run("plan", scanned, *options, "-o", tmp_path)[1] for options in ([], ["--method", "full"])
-    ]
-    assert outputs[0] == outputs[1]
-    content = json.loads((tmp_path / "plan.json").read_text())
-    assert content["method"] == "full" and "method_options" not in content
 
 
 def test_a_method_in_python(scanned):
@@ -305,12 +275,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(run, changed, mistake):
     assert not (folder / "plan.json").exists()
 
 
-def test_a_folder_without_a_scan(run, tmp_path):
-    code, _, errors = run("plan", tmp_path)
-    assert code == 2
-    assert "there is no scan.json" in errors and errors.count("\n") == 1
-
-
 def put(part, value):
     return lambda content: content.update({part: value})
 
@@ -341,22 +305,11 @@ def test_what_is_wrong_with_a_scan_is_said(run, changed, change, words):
     assert "scan.json is not a scan: " in errors and words in errors
 
 
-def test_a_scan_nested_too_deep(run, tmp_path):
-    (tmp_path / "scan.json").write_text("[" * 100_000 + "]" * 100_000)
-    code, _, errors = run("plan", tmp_path)
-    assert code == 2 and "is not a scan" in errors and errors.count("\n") == 1
-
-
-def test_a_mark_before_all_is_passed_over(run, changed):
+def test_the_file_of_a_scan_will_do(run, changed):
     path = changed(lambda content: None) / "scan.json"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as some editors put it
     assert run("plan", path, "-q") == (0, "", "")
-
-
-def test_the_file_of_a_scan_will_do(run, changed):
-    folder = changed(lambda content: None)
-    assert run("plan", folder / "scan.json", "-q") == (0, "", "")
-    assert (folder / "plan.json").is_file()
+    assert (path.parent / "plan.json").is_file()
 
 
 def test_plans_in_python(scanned):

@@ -13,7 +13,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
 from layerscout.states import clear_cache
-from tiny import tiny_checkpoint
 
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 24)
 
@@ -45,6 +44,8 @@ def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache)
     assert (predictions.label == predictions.prediction).mean() == pytest.approx(value)
     model = AutoModelForSequenceClassification.from_pretrained(out / "model")
     assert model.config.id2label == {0: "bad", 1: "good"}
+    code, _, errors = run("scan", out, reviews)  # the folder around a model
+    assert code == 2 and f"did you mean {out / 'model'}?" in errors
 
 
 def test_the_result_of_another_training_is_not_lost(run, tiny, reviews, tmp_path):
@@ -66,28 +67,14 @@ def test_the_result_of_another_training_is_not_lost(run, tiny, reviews, tmp_path
     assert content(out)["plan"]["notation"] == "head:3"
 
 
-def test_against_full_is_told_in_one_line(run, tiny, reviews, tmp_path):
-    options = ("--plan", "top:1", "--against", "full", "-o", tmp_path / "out")
-    code, printed, _ = run("tune", tiny, reviews, *options, *QUICK)
-    found = content(tmp_path / "out")
-    sides = found["seconds"], found["against"]["seconds"]
-    ours, full = (side["trunk"] + side["train"] for side in sides)
-    values = f"accuracy {found['best']['value']:.3f} vs {found['against']['best']['value']:.3f}"
-    line = f"tuned 1 of 4 blocks, {ours / full:.0%} of the time of full fine-tuning, {values}"
-    assert code == 0 and line in printed
-
-
 def test_a_grid_shows_its_runs(run, tiny, reviews, tmp_path):
-    options = ("--plan", "head:2", "--learning-rate", "1e-3,1e-2", "--seed", "0,1", "--epochs", 1)
-    code, printed, _ = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
-    runs = content(tmp_path / "out")["runs"]
-    assert code == 0 and [(r["learning_rate"], r["seed"]) for r in runs] == [
-        (1e-3, 0),
-        (1e-3, 1),
-        (1e-2, 0),
-        (1e-2, 1),
-    ]
-    assert "the head only" in printed and printed.count("0.001 ") >= 2
+    options = ("--plan", "top:1", "--learning-rate", "1e30,1e-3", "--seed", "0,1", "--epochs", 1)
+    code, printed, errors = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
+    runs = [(r["learning_rate"], r["seed"]) for r in content(tmp_path / "out")["runs"]]
+    assert code == 0 and runs == [(1e30, 0), (1e30, 1), (1e-3, 0), (1e-3, 1)]
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["1e+30", "0", "–", "–", "–", "diverged"] in rows and "ended early" in errors
+    assert printed.count("0.001 ") >= 2
 
 
 def test_json_alone_and_quiet(run, tiny, reviews, tmp_path):
@@ -138,56 +125,25 @@ def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
     scanned = json.loads(path.read_text())
     scanned["scores"]["variability_ratio_debiased"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
     path.write_text(json.dumps(scanned))
-    options = ("--scan", tmp_path / "scan", "-o", tmp_path / "out", "--overwrite", *QUICK)
-    for plan, notation in {"best-down:1@best": "(2, 2, 2)", "best-up:1@top": "(3, 3, 4)"}.items():
-        assert run("tune", tiny, reviews, "--plan", plan, *options)[0] == 0
-        assert content(tmp_path / "out")["plan"]["notation"] == notation
-
-
-def test_other_peoples_folders_are_not_replaced(run, tiny, reviews, tmp_path):
-    precious = tmp_path / "out" / "model"
-    precious.mkdir(parents=True)
-    (precious / "thesis.txt").write_text("years of work")
-    code, _, errors = run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)
-    assert code == 2 and "holds more than a checkpoint" in errors
-    assert (precious / "thesis.txt").read_text() == "years of work"
-
-
-@pytest.mark.parametrize("name", ["result.json", "predictions.parquet", None])
-def test_what_is_in_the_way_is_found_before_training(run, tiny, reviews, tmp_path, name):
-    if name is None:
-        (tmp_path / "out").symlink_to(tmp_path / "nothing")
-    else:
-        (tmp_path / "out" / name).mkdir(parents=True)
-    options = ("--plan", "top:1", "-o", tmp_path / "out", "--epochs", 10**9)
-    code, _, errors = run("tune", tiny, reviews, *options)
-    assert code == 2 and errors.count("\n") == 1
-    assert f"{name}: it is a folder" in errors or "out is a link to nothing" in errors
+    options = ("--scan", tmp_path / "scan", "--plan", "best-up:1@top", "-o", tmp_path / "out")
+    assert run("tune", tiny, reviews, *options, *QUICK)[0] == 0
+    assert content(tmp_path / "out")["plan"]["notation"] == "(3, 3, 4)"
 
 
 def test_divergence_is_work_that_failed(run, tiny, reviews, tmp_path):
-    options = ("--plan", "top:1", "--learning-rate", "1e30", "-o", tmp_path / "out")
-    code, _, errors = run("tune", tiny, reviews, *options)
-    assert code == 1 and "use a lower --learning-rate" in errors and errors.count("\n") == 1
-    assert os.listdir(tmp_path / "out") == [".snapshots.lock"]
-
-
-def test_a_model_that_overflows_by_itself_needs_no_lower_rate(run, tiny, reviews, tmp_path):
-    folder = shutil.copytree(tiny, tmp_path / "big")
-    weights = load_file(folder / "model.safetensors")
+    overflowing = shutil.copytree(tiny, tmp_path / "big")
+    weights = load_file(overflowing / "model.safetensors")
     weights["encoder.layer.2.output.dense.weight"].fill_(1e38)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    code, _, errors = run("tune", folder, reviews, "--plan", "top:1", "-o", tmp_path / "out")
-    assert code == 1 and errors.count("\n") == 1
-    assert "it overflows before any update" in errors and "lower" not in errors
-
-
-def test_a_rate_that_diverged_at_once_has_no_figures(run, tiny, reviews, tmp_path):
-    options = ("--plan", "top:1", "--learning-rate", "1e30,1e-4", "--epochs", 2)
-    code, printed, errors = run("tune", tiny, reviews, "-o", tmp_path / "out", *options)
-    assert code == 0 and "ended early" in errors
-    rows = [line.split() for line in printed.splitlines()]
-    assert ["1e+30", "0", "–", "–", "–", "diverged"] in rows
+    save_file(weights, overflowing / "model.safetensors", {"format": "pt"})
+    for model, more, words in (
+        (tiny, ("--learning-rate", "1e30"), "use a lower --learning-rate"),
+        (overflowing, (), "it overflows before any update"),
+    ):
+        out = tmp_path / f"of {model.name}"
+        code, _, errors = run("tune", model, reviews, "--plan", "top:1", *more, "-o", out)
+        assert code == 1 and words in errors and errors.count("\n") == 1
+        assert ("lower" in errors) == bool(more), "a lower rate would not help a broken model"
+        assert os.listdir(out) == [".snapshots.lock"]
 
 
 @pytest.mark.whole
@@ -211,12 +167,6 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
     assert "found in the cache" in again.communicate(timeout=300)[0]
 
 
-def test_the_folder_around_a_model_is_not_taken_for_it(run, tiny, reviews, tmp_path):
-    assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0
-    code, _, errors = run("scan", tmp_path / "out", reviews)
-    assert code == 2 and f"did you mean {tmp_path / 'out' / 'model'}?" in errors
-
-
 def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
     code, printed, _ = run("cache", "list")
     assert code == 0 and "0 entries" in printed
@@ -237,29 +187,12 @@ def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
-def test_a_small_limit_is_a_warning(run, tiny, reviews, tmp_path, cache):
-    options = ("--plan", "top:1", "--cache-limit", "1KB", "-o", tmp_path / "out", *QUICK)
-    code, _, errors = run("tune", tiny, reviews, *options)
-    assert code == 0 and "--cache-limit" in errors
-    assert not list(cache.glob("trunks/*.bin"))
-
-
 def test_truncate(run, tiny, tmp_path):
     out = tmp_path / "short"
     code, printed, errors = run("truncate", tiny, "--head", 2, "-o", out)
     assert (code, printed) == (0, f"wrote {out}\n")
     assert "trained on state 4 and now reads state 2" in errors
     assert AutoModel.from_pretrained(out).config.num_hidden_layers == 2
-
-
-def test_albert_is_told_of_untie(run, reviews, tmp_path):
-    albert = tiny_checkpoint(tmp_path / "albert", "albert")
-    options = ("--plan", "top:1", "-o", tmp_path / "out", *QUICK)
-    code, _, errors = run("tune", albert, reviews, *options)
-    assert code == 2 and "--untie" in errors
-    assert run("tune", albert, reviews, *options, "--untie")[0] == 0
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model")
-    assert model.config.num_hidden_groups == model.config.num_hidden_layers == 4
 
 
 def test_formats_are_added_to_what_was_written(run, tiny, reviews, tmp_path):

@@ -239,7 +239,7 @@ def means(name: str, title: str, rows: str, columns: str | Sequence[str], **more
     if by := asked.pop("sort", None):
         frame = frame.sort_values(list(by), kind="stable")
     found = summarise(frame, rows=rows, columns=columns, **asked)
-    return f"### {title}\n\n{write_markdown(found.as_table())}"
+    return f"### {title}\n\n{write_markdown(found)}"
 
 
 def tables() -> list[str]:

@@ -41,11 +41,20 @@ COSTS = {
 }
 
 
-def draw_strategies(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
-    """Draw quality over a cost, one of `COSTS`, for one of what `list_strategies` returns.
+def draw_strategies(frame: pd.DataFrame, grid: str, cost: str) -> list[alt.LayerChart]:
+    """Draw quality over a cost, one of `COSTS`, for each model and task of a grid.
 
     A point is the mean over seeds; those that nothing cheaper reaches are joined.
     """
+    measures = list(dict.fromkeys(["metric", "share", "seconds", cost]))
+    trials = collect_trials(select_rows(frame, grid, measures), measures)
+    panels = group_rows(list_rows(trials[trials[cost].notna()]), ("model", "task"))
+    return [
+        _draw_front(name, _list_strategies(rows, measures, cost), cost) for name, rows in panels
+    ]
+
+
+def _draw_front(name: str, points: Sequence[Row], cost: str) -> alt.LayerChart:
     title, ticks, called = COSTS[cost]
     base = alt.Chart().encode(
         alt.X(
@@ -90,12 +99,13 @@ def draw_figure(
     """
     wanted = list_names(spec.value)
     fits = spec.kind == "fit"
-    rows = list_rows(frame, spec.grid, [spec.x, wanted[0]] if fits else wanted, spec.where)
+    measures = [spec.x, wanted[0]] if fits else wanted
+    rows = list_rows(select_rows(frame, spec.grid, measures, spec.where))
     rows = [row for row in rows if not fits or row["at"] != 0]
     if spec.against is not None:
         rows = subtract_plan(rows, spec.against)
     if spec.dashed is not None:
-        more = list_rows(frame, spec.dashed.grid, list_names(spec.dashed.value), {})
+        more = list_rows(select_rows(frame, spec.dashed.grid, list_names(spec.dashed.value)))
         rows += [{**row, "dashed": True} for row in more]
     charts = []
     for name, some in group_rows(rows, panels):
@@ -283,61 +293,33 @@ def _draw_fit(name: str, rows: Sequence[Row], x: str, y: str) -> alt.LayerChart:
 Row = Mapping[str, Any]
 
 
-def list_rows(
-    frame: pd.DataFrame, grid: str | None, measures: Sequence[str], where: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the rows of measures, as JSON can hold them."""
-    return [
-        _convert_row(row) for row in select_rows(frame, grid, measures, where).to_dict("records")
-    ]
+def list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows as JSON can hold them, with null for what is missing."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")  # type: ignore[return-value]
 
 
-def list_strategies(
-    frame: pd.DataFrame, grid: str, cost: str
-) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return for each model and task the means of every strategy, those of the front marked.
-
-    The front are those that nothing cheaper reaches. Strategies of no known cost are left out.
-
-    Args:
-        frame: as `layerscout.studies.summaries.tidy_records` gives it.
-        grid: its name.
-        cost: a measure of training or of use, such as "share" or "example_seconds".
-    """
-    measures = tuple(dict.fromkeys(("metric", "share", "seconds", cost)))
-    trials = collect_trials(select_rows(frame, grid, measures), measures)
-    panels = []
-    for name, rows in group_rows([_convert_row(row) for row in trials], ("model", "task")):
-        points: list[dict[str, Any]] = []
-        axes = [axis for axis in APART if any(axis in row for row in rows)]
-        for plan, some in group_rows(rows, axes):
-            some = [row for row in some if row.get(cost) is not None]
-            if not some:
-                continue
-            metric, paid, seconds, share = (
-                average([row[key] for row in some]) for key in ("metric", cost, "seconds", "share")
-            )
-            points.append(
-                {
-                    "name": plan,
-                    "family": name_family(str(some[0].get("plan", ""))),
-                    "plan": format_value(some[0].get("resolved")),
-                    "metric": metric.mean,
-                    "low": metric.low,
-                    "high": metric.high,
-                    "cost": paid.mean,
-                    "share": share.mean,
-                    "seconds": seconds.mean,
-                    "n": metric.n,
-                }
-            )
-        best = float("-inf")
-        for point in sorted(points, key=lambda one: (one["cost"], -one["metric"])):
-            point["front"] = point["metric"] > best
-            best = max(best, point["metric"])
-        if points:
-            panels.append((name, points))
-    return panels
+def _list_strategies(rows: Sequence[Row], measures: Sequence[str], cost: str) -> list[Row]:
+    """Return the means of every strategy; those that nothing cheaper reaches are the front."""
+    points: list[dict[str, Any]] = []
+    for name, some in group_rows(rows, [axis for axis in APART if axis in rows[0]]):
+        means = {measure: average([row[measure] for row in some]) for measure in measures}
+        points.append(
+            {
+                "name": name,
+                "family": name_family(str(some[0].get("plan", ""))),
+                "plan": format_value(some[0].get("resolved")),
+                "low": means["metric"].low,
+                "high": means["metric"].high,
+                "n": means["metric"].n,
+                "cost": means[cost].mean,
+                **{key: means[key].mean for key in ("metric", "share", "seconds")},
+            }
+        )
+    best = float("-inf")
+    for point in sorted(points, key=lambda one: (one["cost"], -one["metric"])):
+        point["front"] = point["metric"] > best
+        best = max(best, point["metric"])
+    return points
 
 
 def list_means(
@@ -416,19 +398,6 @@ def group_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[tuple[str, list
     several = [n for n, _ in enumerate(axes) if len({key[n] for key in groups}) > 1]
     named = several or range(len(axes))
     return [(", ".join(format_value(key[n]) for n in named), some) for key, some in groups.items()]
-
-
-def _convert_row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what JSON can hold: whole numbers as such, and null for what is missing."""
-    return {str(name): _convert_value(value) for name, value in row.items()}
-
-
-def _convert_value(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value.item() if hasattr(value, "item") else value
-    if value != value:
-        return None
-    return int(value) if value == int(value) and abs(value) < 1e9 else value
 
 
 def name_color(row: Row, color: str | None) -> str:

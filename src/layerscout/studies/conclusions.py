@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -50,13 +50,17 @@ class StudyContent:
     broken: int
     frame: pd.DataFrame
 
-    def list_done(self, verb: str) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
-        """Return the cells of a verb whose trial is done, each with its record."""
+    def list_done(
+        self, verb: str, grid: str | None = None
+    ) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+        """Return the cells of a verb, or of one grid, whose trial is done, each with its record."""
         cells = [(cell, self.records.get(cell["trial"])) for cell in self.content["cells"]]
         return [
             (cell, record)
             for cell, record in cells
-            if record is not None and record["status"] == "done" and record["verb"] == verb
+            if grid in (None, cell["grid"])
+            and record is not None
+            and (record["status"], record["verb"]) == ("done", verb)
         ]
 
 
@@ -118,49 +122,38 @@ def conclude(study: StudyContent, folder: str) -> Conclusion:
 def _compare_strategies(study: StudyContent, grid: str) -> list[str]:
     """Compare the plans, or else the methods, of a grid; nothing where fewer than two are done."""
     rows = select_rows(study.frame, grid, ["share"])
-    for axis in STRATEGIES:
-        if axis not in rows:
-            continue
-        by = rows["value"].groupby(rows[axis].map(format_value), sort=False)
-        shares = {str(name): mean(values) for name, values in by}
-        if len(shares) < 2:
-            continue
-        costly = sorted(shares, key=lambda one: -shares[one])
-        baseline = next(one for one in (study.recipe.baseline, "full", *costly) if one in shares)
-        contests = compare_with_baseline(study.frame, grid, axis, baseline, study.records)
-        if not contests:
-            return []
-        best = _find_best_by_task(study, grid)
-        unlearnt = best.index[best["metric"] <= best["majority"]]
-        if len(unlearnt) == len(best):
-            reached, always = map(format_rounded, best.max())
-            return [
-                f"No {axis} has learnt the task: the best trial reaches {reached}, and always "
-                f"giving the same answer reaches {always}, so the differences mean nothing."
-            ]
-        lines = _describe_contests(contests, shares, baseline, axis, _find_unit(study, grid))
-        if len(unlearnt):
-            lines.append(
-                f"No {axis} does better than always giving the same answer on "
-                f"{', '.join(unlearnt)}, so the differences there are noise."
-            )
-        return lines
-    return []
-
-
-def _find_best_by_task(study: StudyContent, grid: str) -> pd.DataFrame:
-    """Return by task the best metric of a trial, and that of one answer for all if it is known."""
-    measures = ["metric", "majority"]
-    rows = select_rows(study.frame, grid, measures)
-    by = [rows["task"].map(format_value), rows["measure"]]
-    return rows["value"].groupby(by, sort=False).max().unstack().reindex(columns=measures)
-
-
-def _find_unit(study: StudyContent, grid: str) -> str:
-    """Return the unit of differences: points of a share; "" where some metric is not a share."""
-    done = study.list_done("tune")
-    metrics = {record["result"].get("metric") for cell, record in done if cell["grid"] == grid}
-    return "" if metrics & {None, *SIGNED} else "points"
+    several = (axis for axis in STRATEGIES if axis in rows and rows[axis].nunique() > 1)
+    if (axis := next(several, None)) is None:
+        return []
+    by = rows["value"].groupby(rows[axis].map(format_value), sort=False)
+    shares = {str(name): mean(values) for name, values in by}
+    costly = max(shares, key=lambda one: shares[one])
+    baseline = next(one for one in (study.recipe.baseline, "full", costly) if one in shares)
+    contests = compare_with_baseline(study.frame, grid, axis, baseline, study.records)
+    if not contests:
+        return []
+    # By task the best metric of a trial, and that of one answer for all if it is known.
+    rows = select_rows(study.frame, grid, ["metric", "majority"])
+    places = [rows["task"].map(format_value), rows["measure"]]
+    best = rows["value"].groupby(places, sort=False).max().unstack()
+    best = best.reindex(columns=["metric", "majority"])
+    unlearnt = best.index[best["metric"] <= best["majority"]]
+    if len(unlearnt) == len(best):
+        reached, always = map(format_rounded, best.max())
+        return [
+            f"No {axis} has learnt the task: the best trial reaches {reached}, and always "
+            f"giving the same answer reaches {always}, so the differences mean nothing."
+        ]
+    # Differences are in points of a share, unless some metric is not a share.
+    metrics = {record["result"].get("metric") for _, record in study.list_done("tune", grid)}
+    unit = "" if metrics & {None, *SIGNED} else "points"
+    lines = _describe_contests(contests, shares, baseline, axis, unit)
+    if len(unlearnt):
+        lines.append(
+            f"No {axis} does better than always giving the same answer on "
+            f"{', '.join(unlearnt)}, so the differences there are noise."
+        )
+    return lines
 
 
 def _describe_contests(
@@ -315,8 +308,7 @@ def _locate_task(task: Any, data: str | None) -> dict[str, Any]:
 
 def _select_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Select the options of a tuning that are not as usual, in the order of their declarations."""
-    usual = {one.name: one.default for one in fields(TuneRequest) if one.name not in APART}
-    usual = {name: usual[name] for name in options_of(TuneRequest) if name in usual}
+    usual = {n: getattr(TuneRequest, n) for n in options_of(TuneRequest) if n not in APART}
     usual |= {"method": "full", "precision": "float32"}
     chosen = {name: given.get(name, default) for name, default in usual.items()}
     options = {

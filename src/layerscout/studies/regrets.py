@@ -11,9 +11,9 @@ negative. Regrets are means over halvings and over the order of the seeds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 from statistics import mean
 from typing import Any
 
@@ -143,36 +143,6 @@ class Pair:
         ).reshape(2, plans)
 
 
-@dataclass(frozen=True)
-class Draw:
-    """Examples of a pair, halved in several ways, with every order of two seeds.
-
-    Attributes:
-        pair: the pair.
-        seeds: of the scan and of the training that chooses the best plan (T,).
-        chosen: the metric of every plan on a first half, with that seed (T, P).
-        judged: the metric of every plan on the second half, with another seed (T, P).
-    """
-
-    pair: Pair
-    seeds: NDArray[np.int64]
-    chosen: NDArray[np.float64]
-    judged: NDArray[np.float64]
-
-    def measure_regret(self, adviser: str, budget: float) -> float | None:
-        """Return what an adviser's plan loses within a budget on average; None if it has none."""
-        fitting = self.pair.list_fitting(budget)
-        advised = {seed: self.pair.advise(adviser, budget, seed) for seed in self.pair.seeds()}
-        if not all(advised.values()):  # nothing fits
-            return None
-        best = np.take(fitting, self.chosen[:, fitting].argmax(axis=1))
-        lost = float(self.judged[np.arange(len(best)), best].sum())
-        for seed, plans in advised.items():
-            judged = self.judged[self.seeds == seed]
-            lost -= sum(float(judged[:, i].sum()) for i in plans) / len(plans)
-        return lost / len(best)
-
-
 def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord]) -> Table:
     """Return a row for each adviser: its regret at every budget, in points, with 95 % intervals.
 
@@ -184,15 +154,22 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     pairs = collect_pairs(tuned, scanned)
     if not pairs:
         return Table("", headings, [], sortable=True)
-    rng = np.random.default_rng(0)
-    samples = [[draw_examples(pair, rng, MANY_HALVINGS, resample=False) for pair in pairs]]
-    samples += [
-        [draw_examples(pair, rng, HALVINGS) for pair in draw_pairs(pairs, rng)]
-        for _ in range(DRAWS)
-    ]
     scored = list(dict.fromkeys(name for pair in pairs for name in pair.best))
     advisers = [*scored, *RULES, ANY]
-    regrets = list_regrets(samples, advisers)
+    rng = np.random.default_rng(0)
+    lost = [
+        (0, *regret)
+        for pair in pairs
+        for regret in list_regrets(pair, advisers, rng, MANY_HALVINGS, resample=False)
+    ]
+    lost += [
+        (number, *regret)
+        for number in range(1, DRAWS + 1)
+        for pair in draw_pairs(pairs, rng)
+        for regret in list_regrets(pair, advisers, rng, HALVINGS)
+    ]
+    columns = ["sample", "model", "task", "adviser", "budget", "regret"]
+    regrets = pd.DataFrame(lost, columns=columns)
     # `auto` was made from the pairs elsewhere.
     chosen = choose_elsewhere(regrets, [*(name for name in scored if name != AUTO), *RULES])
     if chosen:
@@ -209,22 +186,45 @@ def tabulate_regrets(tuned: Iterable[CellRecord], scanned: Iterable[CellRecord])
     return Table("", headings, rows, sortable=True)
 
 
-def list_regrets(samples: Sequence[Sequence[Draw]], advisers: Sequence[str]) -> pd.DataFrame:
-    """List what following each adviser loses in each draw of each sample, at every budget.
+def list_regrets(
+    pair: Pair,
+    advisers: Sequence[str],
+    rng: np.random.Generator,
+    halvings: int,
+    *,
+    resample: bool = True,
+) -> Iterator[tuple[str, str, str, float, float]]:
+    """Yield what following each adviser loses at each budget, with model and task in front.
 
-    Missing are those that have no plan, as where the scan alone costs more than the budget.
+    Examples are drawn and halved, and every two seeds take turns to choose and to judge. Left out
+    are advisers without a plan, as where the scan alone costs more than the budget.
+
+    Args:
+        pair: the pair.
+        advisers: who is followed.
+        rng: draws.
+        halvings: how many.
+        resample: draw examples with replacement. Copies of one stay in one half.
     """
-    return pd.DataFrame(
-        [
-            (number, *draw.pair.name, adviser, budget, regret)
-            for number, draws in enumerate(samples)
-            for draw in draws
-            for adviser in advisers
-            for budget in BUDGETS
-            if (regret := draw.measure_regret(adviser, budget)) is not None
-        ],
-        columns=["sample", "model", "task", "adviser", "budget", "regret"],
-    )
+    n, seeds = len(pair.labels), pair.seeds()
+    rows = rng.integers(n, size=n) if resample else np.arange(n)
+    orders = list(permutations(seeds, 2))
+    first, on_one, on_other = np.array([seed for seed, _ in orders] * halvings), [], []
+    for _ in range(halvings):
+        halves = (rng.permutation(n) % 2)[rows]
+        metrics = {seed: pair.judge(seed, rows, halves) for seed in seeds}
+        on_one += [metrics[seed][0] for seed, _ in orders]
+        on_other += [metrics[other][1] for _, other in orders]
+    chosen, judged = np.array(on_one), np.array(on_other)
+    for adviser, budget in product(advisers, BUDGETS):
+        advised = {seed: pair.advise(adviser, budget, seed) for seed in seeds}
+        if all(advised.values()):
+            fitting = pair.list_fitting(budget)
+            best = np.take(fitting, chosen[:, fitting].argmax(axis=1))
+            lost = float(judged[np.arange(len(best)), best].sum())
+            for seed, plans in advised.items():
+                lost -= float(judged[first == seed][:, plans].sum()) / len(plans)
+            yield *pair.name, adviser, budget, lost / len(best)
 
 
 def choose_elsewhere(
@@ -235,7 +235,7 @@ def choose_elsewhere(
     Pairs that share the model or the task have no say, so that nothing is fitted to what judges it.
 
     Args:
-        regrets: from `list_regrets`; the first sample holds the examples as they are.
+        regrets: a row for each of `list_regrets`; sample 0 holds the examples as they are.
         advisers: to choose from; of equals the first.
 
     Returns:
@@ -261,30 +261,6 @@ def _format_regret(by_sample: pd.Series | None) -> str:
     value, *drawn = 100 * by_sample.dropna()
     low, high = np.percentile(drawn, [2.5, 97.5])
     return f"{value:.1f} ({low:.1f} to {high:.1f})"
-
-
-def draw_examples(
-    pair: Pair, rng: np.random.Generator, halvings: int, *, resample: bool = True
-) -> Draw:
-    """Draw examples, halve them, and judge all plans with every two seeds in turn.
-
-    Args:
-        pair: the pair.
-        rng: draws.
-        halvings: how many.
-        resample: draw examples with replacement. Copies of one stay in one half.
-    """
-    n = len(pair.labels)
-    rows = rng.integers(n, size=n) if resample else np.arange(n)
-    orders = list(permutations(pair.seeds(), 2))
-    chosen, judged = [], []
-    for _ in range(halvings):
-        halves = (rng.permutation(n) % 2)[rows]
-        metrics = {seed: pair.judge(seed, rows, halves) for seed in pair.seeds()}
-        chosen += [metrics[seed][0] for seed, _ in orders]
-        judged += [metrics[other][1] for _, other in orders]
-    first = np.array([seed for seed, _ in orders] * halvings)
-    return Draw(pair, first, np.array(chosen), np.array(judged))
 
 
 def draw_pairs(pairs: Sequence[Pair], rng: np.random.Generator) -> list[Pair]:

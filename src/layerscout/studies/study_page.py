@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscout.reporting import Section, Table, draw_similarity, draw_skips, draw_truncation
-from layerscout.studies.charts import COSTS, draw_figure, draw_strategies, list_strategies
+from layerscout.studies.charts import COSTS, draw_figure, draw_strategies
 from layerscout.studies.conclusions import Conclusion, StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
 from layerscout.studies.regrets import tabulate_regrets
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 # A page with more rows would be slow; the file has them all.
 LISTED = 2000
 OVER = "Quality over"
+JOINED = (
+    "Every point is a strategy, as a mean over its seeds; the dashed line joins those that no "
+    "cheaper strategy matches."
+)
 
 
 def build_study(
@@ -51,7 +54,15 @@ def build_study(
             heading=True,
         ),
         Section("Warnings", _list_warnings(study)),
-        *(_show_figure(title, charts) for title, charts in figures.items()),
+        *(
+            Section(
+                title,
+                [JOINED] if title.startswith(OVER) else [],
+                [chart.properties(height=230) for chart in charts],
+                small=len(charts) > 1,
+            )
+            for title, charts in figures.items()
+        ),
         *(Section(title, table=table) for title, table in tables),
         *_show_contests(study),
         *_show_evaluations(study),
@@ -61,36 +72,31 @@ def build_study(
     ]
 
 
-def _show_figure(title: str, charts: Sequence[alt.LayerChart]) -> Section:
-    note = []
-    if title.startswith(OVER):
-        note = [
-            "Every point is a strategy, as a mean over its seeds; the dashed line joins those that "
-            "no cheaper strategy matches."
-        ]
-    sized = [chart.properties(height=230) for chart in charts]
-    return Section(title, note, sized, small=len(sized) > 1)
-
-
 def _describe_progress(study: StudyContent) -> list[str]:
     """Say what the study reproduces, how many trials are done, and how long they took."""
-    keys = [cell["trial"] for cell in study.content["cells"]]
     states = Counter("waiting" if r is None else r["status"] for r in study.records.values())
-    states["refused"] = keys.count(None)
+    states["refused"] = sum(cell["trial"] is None for cell in study.content["cells"])
     listed = [
         f"{states[name]:,} {name}"
         for name in ("done", "failed", "waiting", "refused")
         if states[name]
     ]
     seconds = sum(record["seconds"] for record in study.records.values() if record)
+    took = f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+    took = f"{seconds:.0f} seconds" if seconds < 90 else took
     lines = [f"After {study.recipe.credits}."] if study.recipe.source else []
-    return [*lines, f"Trials: {', '.join(listed)}; {_format_duration(seconds)} of work."]
+    return [*lines, f"Trials: {', '.join(listed)}; {took} of work."]
 
 
 def _list_warnings(study: StudyContent) -> list[str]:
     """Say what failed, was refused or is broken, and what the trials warned of."""
-    records = [record for record in study.records.values() if record is not None]
-    failed = Counter(record["error"] for record in records if record["status"] == "failed")
+    failed: Counter[str] = Counter()
+    warned: Counter[str] = Counter()
+    for record in filter(None, study.records.values()):
+        if record["status"] == "failed":
+            failed[record["error"]] += 1
+        else:
+            warned.update(list(dict.fromkeys(record["result"].get("warnings") or ())))
     refused = Counter(c["refused"] for c in study.content["cells"] if c.get("refused"))
     lines = [
         f"{number} failed: {error}; --retry-failed runs them again."
@@ -102,24 +108,14 @@ def _list_warnings(study: StudyContent) -> list[str]:
             f"Records that are cut short or broken: {study.broken}; running the study again "
             "repairs them."
         )
-    grids = [grid for grid in study.recipe.grids.values() if grid.verb == "tune"]
-    if study.recipe.baseline is not None and not any(_find_axis(study, grid) for grid in grids):
+    baseline, grids = study.recipe.baseline, study.recipe.grids.values()
+    if baseline and not any(_find_axis(study, grid) for grid in grids if grid.verb == "tune"):
         lines.append(
-            f"Nothing is compared with the baseline {study.recipe.baseline}: it is not a value of "
-            "any axis."
+            f"Nothing is compared with the baseline {baseline}: it is not a value of any axis."
         )
-    warned = Counter(
-        warning
-        for record in records
-        if record["status"] == "done"
-        for warning in dict.fromkeys(record["result"].get("warnings") or ())
-    )
-    return [
-        *lines,
-        *(
-            f"{warning} ({number} trial{'s' if number > 1 else ''})"
-            for warning, number in warned.most_common(5)
-        ),
+    return lines + [
+        f"{warning} ({number} trial{'s' if number > 1 else ''})"
+        for warning, number in warned.most_common(5)
     ]
 
 
@@ -127,50 +123,36 @@ def draw_study(study: StudyContent) -> dict[str, list[alt.LayerChart]]:
     """Draw the figures of the recipe, and quality over cost where strategies are compared."""
     figures: dict[str, list[alt.LayerChart]] = {}
     for spec in study.recipe.figures:
-        panels = [
-            name
-            for name in dict.fromkeys(["model", *list_names(spec.panels)])
-            if name in study.frame or name == "measure"
-        ]
-        match spec.kind:
-            case "maps":
-                charts = _draw_maps(study, spec)
-            case "skips":
-                charts = _draw_skips(study, spec)
-            case _:
-                charts = draw_figure(study.frame, spec, panels)
-        figures[spec.title] = charts
+        panels = dict.fromkeys(["model", *list_names(spec.panels)])
+        known = [name for name in panels if name in study.frame or name == "measure"]
+        if spec.kind == "maps":
+            figures[spec.title] = _draw_maps(study, spec)
+        elif spec.kind == "skips":
+            figures[spec.title] = [
+                draw_skips(record["result"]).properties(title=_name_evaluation(cell["values"]))
+                for cell, record in study.list_done("evaluate", spec.grid)
+                if record["result"]["skips"]
+            ]
+        else:
+            figures[spec.title] = draw_figure(study.frame, spec, known)
     for name, grid in study.recipe.grids.items():
         if grid.verb == "tune" and {"plan", "method"} & grid.axes.keys():
             of_grid = "" if len(study.recipe.grids) == 1 else f", {name}"
             for cost, (_, _, called) in COSTS.items():
-                strategies = list_strategies(study.frame, name, cost)
-                figures[f"{OVER} {called}{of_grid}"] = [
-                    draw_strategies(title, points, cost) for title, points in strategies
-                ]
+                charts = draw_strategies(study.frame, name, cost)
+                figures[f"{OVER} {called}{of_grid}"] = charts
     return {title: charts for title, charts in figures.items() if charts}
 
 
 def _draw_maps(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
     """Draw the CKA maps of a grid of compare, under the names that the study has for models."""
     charts: list[alt.LayerChart] = []
-    for cell, record in study.list_done("compare"):
-        if spec.grid is None or cell["grid"] == spec.grid:
-            result = record["result"]
-            names = cell["values"].get("models") or [model["name"] for model in result["models"]]
-            pairs = zip(result["models"], names, strict=True)
-            models = [model | {"name": name} for model, name in pairs]
-            charts += draw_similarity({**result, "models": models}, "cka")
+    for cell, record in study.list_done("compare", spec.grid):
+        models = record["result"]["models"]
+        if names := cell["values"].get("models"):
+            models = [model | {"name": n} for model, n in zip(models, names, strict=True)]
+        charts += draw_similarity({**record["result"], "models": models}, "cka")
     return charts
-
-
-def _draw_skips(study: StudyContent, spec: FigureSpec) -> list[alt.LayerChart]:
-    """Draw what is left of every model without a block, or a span of them."""
-    return [
-        draw_skips(record["result"]).properties(title=_name_evaluation(cell["values"]))
-        for cell, record in study.list_done("evaluate")
-        if spec.grid in (None, cell["grid"]) and record["result"]["skips"]
-    ]
 
 
 def _name_evaluation(values: Mapping[str, Any]) -> str:
@@ -181,51 +163,47 @@ def _name_evaluation(values: Mapping[str, Any]) -> str:
 def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
     """Return the tables of the recipe with their titles, those without a row left out."""
     tables = []
+    frame = study.frame
+    several = "model" in frame and frame["model"].nunique() > 1
     for spec in study.recipe.tables:
+        rows, columns = list_names(spec.rows), list_names(spec.columns)
         if spec.kind == "correlations":
-            table = _tabulate_correlations(study.frame, spec)
+            table = _tabulate_correlations(frame, spec)
         elif spec.kind == "regrets":
             table = tabulate_regrets(study.list_done("tune"), study.list_done("scan"))
         else:
-            rows, columns = _choose_axes(study.frame, spec)
+            if several and "model" not in (*rows, *columns):
+                # Where there are many columns already, the model has rows.
+                (rows if "measure" in columns else columns).insert(0, "model")
             table = summarise(
-                study.frame,
+                frame,
                 grid=spec.grid,
                 value=spec.value,
                 rows=rows,
                 columns=columns,
                 spread=spec.spread,
                 where=spec.where,
-            ).as_table()
+            )
         tables.append((spec.title, table))
     return [(title, table) for title, table in tables if table.rows]
 
 
 def _tabulate_correlations(frame: pd.DataFrame, spec: TableSpec) -> Table:
     of, over = str(spec.rows), str(spec.columns)
-    rows = []
+    headings = [f"{of}s compared", "Spearman (p)", "Pearson (p)", "n"]
+    agreed = []
     if of in frame and over in frame:
         agreed = correlate_values(frame, grid=spec.grid, value=str(spec.value), of=of, over=over)
-        rows = [
-            [
-                one.pair,
-                f"{one.spearman:.2f} ({one.spearman_p:.2f})",
-                f"{one.pearson:.2f} ({one.pearson_p:.2f})",
-                str(one.n),
-            ]
-            for one in agreed
+    rows = [
+        [
+            one.pair,
+            f"{one.spearman:.2f} ({one.spearman_p:.2f})",
+            f"{one.pearson:.2f} ({one.pearson_p:.2f})",
+            str(one.n),
         ]
-    return Table("", [f"{of}s compared", "Spearman (p)", "Pearson (p)", "n"], rows, sortable=True)
-
-
-def _choose_axes(frame: pd.DataFrame, spec: TableSpec) -> tuple[list[str], list[str]]:
-    """Return the axes of rows and columns; where there are several models, with the model."""
-    rows, columns = list_names(spec.rows), list_names(spec.columns)
-    if "model" in (*rows, *columns) or "model" not in frame or frame["model"].nunique() < 2:
-        return rows, columns
-    if "measure" in columns:  # there are many columns already
-        return ["model", *rows], columns
-    return rows, ["model", *columns]
+        for one in agreed
+    ]
+    return Table("", headings, rows, sortable=True)
 
 
 def _find_axis(study: StudyContent, grid: Grid) -> str | None:
@@ -282,18 +260,19 @@ def _tabulate_trials(frame: pd.DataFrame) -> Table:
     """List the points of the grids with their metric and time."""
     trials = collect_trials(frame)
     axes = [name for name in frame.columns if name not in FIXED]
-    rows = []
-    for trial in trials[:LISTED]:
-        unchosen = "learning_rate" in trial and not trial["selected"]
-        rows.append(
-            [
-                *(format_value(trial.get(axis)) for axis in axes),
-                trial["status"] + (" (rate not chosen)" if unchosen else ""),
-                format_rounded(trial.get("metric")),
-                format_rounded(trial.get("seconds")),
-                format_value(trial["trial"])[:12],
-            ]
-        )
+    if "learning_rate" in trials:
+        unchosen = trials["selected"].map({True: "", False: " (rate not chosen)"})
+        trials = trials.assign(status=trials["status"] + unchosen)
+    rows = [
+        [
+            *(format_value(trial[axis]) for axis in axes),
+            trial["status"],
+            format_rounded(trial["metric"]),
+            format_rounded(trial["seconds"]),
+            format_value(trial["trial"])[:12],
+        ]
+        for trial in trials[:LISTED].to_dict("records")
+    ]
     caption = f"{len(trials):,} points of the grids; click on a heading to sort."
     if len(trials) > LISTED:
         caption += f" Only the first {LISTED:,} are shown; summary.csv has all."
@@ -304,10 +283,11 @@ def _tabulate_trials(frame: pd.DataFrame) -> Table:
 
 def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
     """List the versions and the machines that the trials ran with."""
-    records = study.records.values()
-    done = [record for record in records if record is not None and record["status"] == "done"]
-    versions = dict.fromkeys(json.dumps(record["versions"], sort_keys=True) for record in done)
-    listed = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in versions]
+    done = [r for r in study.records.values() if r is not None and r["status"] == "done"]
+    versions = dict.fromkeys(
+        ", ".join(f"{name} {number}" for name, number in sorted(record["versions"].items()))
+        for record in done
+    )
     machines = dict.fromkeys(
         f"{r['result']['device']}, {r['result']['precision']}, {r['result']['threads']} threads"
         for r in done
@@ -315,7 +295,7 @@ def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
     )
     return [
         ("layerscout", study.content["layerscout"]),
-        ("Trials made with", "; ".join(listed) or "–"),
+        ("Trials made with", "; ".join(versions) or "–"),
         ("Trained on", "; ".join(machines) or "–"),
         ("Reported on", f"Python {platform.python_version()}, pandas {version('pandas')}"),
     ]
@@ -323,9 +303,3 @@ def _list_facts(study: StudyContent) -> list[tuple[str, str]]:
 
 def _format_difference(value: float | None) -> str:
     return "–" if value is None else f"{value:+.3f}".replace("-", "−")
-
-
-def _format_duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -23,7 +23,7 @@ class Value(NamedTuple):
     """A value that a trial measured.
 
     Attributes:
-        measure: its name.
+        measure: its name; None, and no other field, where a trial has measured nothing.
         at: the state, block or epoch it is of; of what is averaged over states, the number of the
             checkpoint.
         checkpoint: where several checkpoints of a model were scanned, the epoch after which it was
@@ -31,7 +31,7 @@ class Value(NamedTuple):
         value: the number; None where there is none.
     """
 
-    measure: str
+    measure: str | None
     at: Any
     checkpoint: int | None
     value: float | None
@@ -49,38 +49,41 @@ def tidy_records(
     Returns:
         `grid`, a column for every axis (and what follows from one), and `FIXED`: the fields of
         `Value`, whether the learning rate is the one that was chosen, the trial, and "done",
-        "failed", "refused" or "waiting".
+        "failed", "refused" or "waiting". The index numbers the points of the grids.
     """
     cells = study["cells"]
-    keys = dict.fromkeys(cell["trial"] for cell in cells if cell["trial"] is not None)
-    records = {key: read(key) for key in keys}
-    tuned = [cell for cell in cells if "learning_rate" in cell["values"]]
+    keys = dict.fromkeys(cell["trial"] for cell in cells)
+    records = {key: None if key is None else read(key) for key in keys}
     trials = [
         (
-            (cell["grid"], *list_axes(cell["values"], "seed", "learning_rate")),
-            cell["values"]["learning_rate"],
-            get_metric(records.get(cell["trial"])),
+            (
+                grid,
+                "learning_rate" in values,
+                *list_axes(values, "seed", "learning_rate", "models"),
+            ),
+            values.get("learning_rate"),
+            get_metric(records[cell["trial"]]),
         )
-        for cell in tuned
+        for cell in cells
+        for grid, values in [(cell["grid"], cell["values"])]
     ]
-    chosen = {id(tuned[number]) for number in choose_rates(trials)}
+    chosen = set(choose_rates(trials))
     rows: list[dict[str, Any]] = []
-    for cell in cells:
-        record = records.get(cell["trial"])
-        shared = {"grid": cell["grid"], **cell["values"]}
-        shared.pop("models", None)
+    for number, cell in enumerate(cells):
+        record = records[cell["trial"]]
         status = "refused" if cell["trial"] is None else "waiting"
         status = status if record is None else record["status"]
-        selected = id(cell) in chosen or "learning_rate" not in cell["values"]
-        trial = {"selected": selected, "trial": cell["trial"], "status": status}
-        if status != "done" or record is None:
-            rows.append(shared | dict.fromkeys(FIXED) | trial)
-            continue
-        took = Value("seconds", None, None, record["seconds"])
-        values = (took, *MEASURED[record["verb"]](record, cell["values"]))
-        rows += [shared | value._asdict() | trial for value in values]
-    axes = dict.fromkeys(["grid", *(name for row in rows for name in row if name not in FIXED)])
-    return pd.DataFrame(rows, columns=[*axes, *FIXED])
+        shared = {"point": number, "grid": cell["grid"], **cell["values"]}
+        shared.pop("models", None)
+        trial = {"selected": number in chosen, "trial": cell["trial"], "status": status}
+        measured: Iterable[Value] = [Value(None, None, None, None)]
+        if status == "done" and record is not None:
+            took = Value("seconds", None, None, record["seconds"])
+            measured = (took, *MEASURED[record["verb"]](record, cell["values"]))
+        rows += [shared | value._asdict() | trial for value in measured]
+    axes = (name for row in rows for name in row if name not in FIXED)
+    columns = dict.fromkeys(["point", "grid", *axes, *FIXED])
+    return pd.DataFrame(rows, columns=[*columns]).set_index("point")
 
 
 def list_axes(values: Mapping[str, Any], *without: str) -> tuple[tuple[str, Any], ...]:

@@ -9,7 +9,6 @@ from itertools import combinations
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -35,7 +34,6 @@ class Mean:
     """A mean over n trials, with what goes with it; None where n is too small.
 
     Attributes:
-        whole: whether it is of whole numbers, such as states, and all are the same.
         deviation: standard deviation, of the sample.
         error: standard error of the mean.
         low, high: the ends of the 95 % interval by Student's t.
@@ -47,7 +45,6 @@ class Mean:
     error: float | None = None
     low: float | None = None
     high: float | None = None
-    whole: bool = False
 
     def ends(self, spread: str) -> tuple[float | None, float | None]:
         """Return the ends of an error bar: of the "interval", or "double" the deviation away."""
@@ -65,53 +62,6 @@ def average(values: Sequence[float]) -> Mean:
     error = spread / math.sqrt(n)
     reach = float(stats.t.ppf(0.975, n - 1)) * error
     return Mean(n, center, spread, error, center - reach, center + reach)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A table of means.
-
-    Attributes:
-        corner: what the rows are.
-        rows, columns: headings.
-        cells: by (row, column) numbers; cells without a trial are missing.
-        spread: what is shown beside a mean, of `SPREADS`.
-    """
-
-    corner: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    cells: Mapping[tuple[int, int], Mean]
-    spread: str
-
-    def text(self, row: int, column: int) -> str:
-        """Write a cell."""
-        cell = self.cells.get((row, column))
-        if cell is None:
-            return "–"
-        if cell.whole:
-            return f"{cell.mean:,.0f}"
-        text = format_rounded(cell.mean)
-        if self.spread == "none" or cell.deviation is None:
-            return text
-        if self.spread == "interval":
-            return f"{text} ({format_rounded(cell.low)} to {format_rounded(cell.high)})"
-        if self.spread == "double":
-            return f"{text} ± {format_rounded(2 * cell.deviation)}"
-        return f"{text} ± {format_rounded(getattr(cell, self.spread))}"
-
-    def as_table(self) -> Table:
-        """Return the table as text, saying how many trials a mean is over."""
-        rows = [
-            [name, *(self.text(r, c) for c in range(len(self.columns)))]
-            for r, name in enumerate(self.rows)
-        ]
-        n = sorted({cell.n for cell in self.cells.values()})
-        caption = "One trial each." if n == [1] else "No trials."
-        if n and n[-1] > 1:
-            trials = f"{n[0]}" if len(n) == 1 else f"{n[0]} to {n[-1]}"
-            caption = f"Means of {trials} trials{SPREADS[self.spread]}."
-        return Table(caption, [self.corner, *self.columns], rows, sortable=True)
 
 
 def format_rounded(value: float | None) -> str:
@@ -161,8 +111,10 @@ def summarise(
     columns: str | Sequence[str],
     spread: str,
     where: Mapping[str, Any],
-) -> Summary:
+) -> Table:
     """Average a measure over all that is neither in the rows nor in the columns.
+
+    The caption says over how many trials.
 
     Args:
         frame: as `tidy_records` returns it.
@@ -170,22 +122,39 @@ def summarise(
         value: one measure or several.
         rows: axes; `measure` and `at` count as such.
         columns: the same.
-        spread: what is shown beside the mean.
+        spread: what is shown beside the mean, of `SPREADS`.
         where: only cells with these values.
     """
     selected = select_rows(frame, grid, list_names(value), where)
     down, across = ([name_column(axis) for axis in list_names(axes)] for axes in (rows, columns))
-    row_numbers, row_titles = _number_titles(selected, down)
-    column_numbers, column_titles = _number_titles(selected, across)
-    cells: dict[tuple[int, int], Mean] = {}
-    place: Any
-    for place, group in selected.groupby([row_numbers, column_numbers], sort=False):
+    titles = [pd.Series(join_values(selected, axes), selected.index) for axes in (down, across)]
+    counts: set[int] = set()
+    cells: dict[Any, str] = {}
+    for place, group in selected.groupby(titles, sort=False):
+        mean = average(group["value"].astype(float).tolist())
         counted = group["measure"].str.startswith(COUNTED).any()
-        values = group["value"].astype(float).tolist()
-        whole = bool(counted) and len(set(values)) == 1
-        row, column = map(int, place)
-        cells[row, column] = replace(average(values), whole=whole)
-    return Summary(", ".join(down), row_titles, column_titles, cells, spread)
+        cells[place] = write_mean(mean, "whole" if counted and not mean.deviation else spread)
+        counts.add(mean.n)
+    caption = "One trial each." if counts == {1} else "No trials."
+    if max(counts, default=0) > 1:
+        numbers = " to ".join(map(str, sorted({min(counts), max(counts)})))
+        caption = f"Means of {numbers} trials{SPREADS[spread]}."
+    names, headings = (list(title.unique()) for title in titles)
+    lines = [[name, *(cells.get((name, head), "–") for head in headings)] for name in names]
+    return Table(caption, [", ".join(down), *headings], lines, sortable=True)
+
+
+def write_mean(mean: Mean, spread: str) -> str:
+    """Write a mean with what stands beside it, of `SPREADS`; or as a "whole" number."""
+    text = format_rounded(mean.mean)
+    if spread == "whole":
+        return f"{mean.mean:,.0f}"
+    if spread == "none" or mean.deviation is None:
+        return text
+    if spread == "interval":
+        return f"{text} ({format_rounded(mean.low)} to {format_rounded(mean.high)})"
+    beside = 2 * mean.deviation if spread == "double" else getattr(mean, spread)
+    return f"{text} ± {format_rounded(beside)}"
 
 
 def name_column(axis: str) -> str:
@@ -193,13 +162,10 @@ def name_column(axis: str) -> str:
     return "at" if axis in ("state", "block", "epoch") else axis
 
 
-def _number_titles(rows: pd.DataFrame, axes: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Number rows by the values of axes, in order of appearance; return the titles too."""
-    titles = [
-        ", ".join(format_value(row.get(axis)) for axis in axes) for row in rows.to_dict("records")
-    ]
-    numbers, unique = pd.factorize(np.array(titles, dtype=object))
-    return numbers, list(unique)
+def join_values(rows: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return the values of these axes of each row as one text."""
+    values = rows.reindex(columns=list(axes)).to_numpy(dtype=object)
+    return [", ".join(map(format_value, row)) for row in values]
 
 
 def format_value(value: Any) -> str:
@@ -211,16 +177,11 @@ def format_value(value: Any) -> str:
 
 def collect_trials(
     frame: pd.DataFrame, measures: Sequence[str] = ("metric", "seconds")
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """Return a row for every point of the grids: its axes, status, and these measures of it."""
-    axes = [str(name) for name in frame if name not in ("measure", "at", "checkpoint", "value")]
-    points: dict[Any, dict[str, Any]] = {}
-    for row in frame.to_dict("records"):
-        key = tuple(format_value(row[name]) for name in axes)
-        point = points.setdefault(key, {name: row[name] for name in axes})
-        if row["measure"] in measures:
-            point[row["measure"]] = row["value"]
-    return list(points.values())
+    points = frame[~frame.index.duplicated()]
+    points = points.drop(columns=["measure", "at", "checkpoint", "value"])
+    return points.assign(**{m: frame.loc[frame["measure"] == m, "value"] for m in measures})
 
 
 @dataclass(frozen=True)

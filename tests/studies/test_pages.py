@@ -15,9 +15,8 @@ from conftest import whole_only
 from layerscout.comparing import compare
 from layerscout.evaluating import evaluate
 from layerscout.reporting import render_result
-from layerscout.studies import Store, Study, Trial, average, make_recipe, report
+from layerscout.studies import Store, Study, Trial, make_recipe, report
 from layerscout.studies.cells import Cell
-from layerscout.studies.tables import Summary
 from scan_content import full, scan, score
 from tuned import cheaply, task_of
 
@@ -484,18 +483,3 @@ def test_charts_and_tables_are_printed(browse: Browse, name: str):
         assert set(page.locator(".scroll").evaluate_all(overflow)) == {"visible"}
         assert not page.locator("[data-chart] summary").first.is_visible()
         page.emulate_media(media="screen")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "caption"),
-    [
-        ([], "No trials."),
-        ([1, 1], "One trial each."),
-        ([1, 3], "Means of 1 to 3 trials ± standard error."),
-        ([3], "Means of 3 trials ± standard error."),
-    ],
-)
-def test_a_table_says_how_many_trials_it_is_of(numbers, caption):
-    cells = {(0, c): average([0.5] * n) for c, n in enumerate(numbers)}
-    columns = [f"c{c}" for c in range(len(numbers))]
-    assert Summary("plan", ["a"], columns, cells, "error").as_table().caption == caption

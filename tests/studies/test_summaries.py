@@ -23,7 +23,6 @@ from layerscout.studies import (
 )
 from layerscout.studies.charts import draw_figure, estimate_density
 from layerscout.studies.recipe import FigureSpec
-from layerscout.studies.tables import Summary
 
 
 def test_means_are_those_of_scipy():
@@ -40,6 +39,10 @@ def test_means_are_those_of_scipy():
     assert found.ends("double") == pytest.approx((found.mean - two, found.mean + two))
     assert found.ends("interval") == (found.low, found.high)
     assert Mean(1, 0.3).ends("double") == (None, None)
+
+
+def mean_ends(values):
+    return stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
 
 
 @pytest.mark.parametrize(
@@ -128,22 +131,46 @@ def table(frame, **options):
 
 
 def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():
-    found = table(tidy_records(*study(VALUES)))
-    assert (list(found.rows), list(found.columns)) == (["full", "top:1"], ["a", "b"])
-    assert found.cells[0, 0] == average([0.8, 0.7])
-    assert found.cells[0, 1] == Mean(1, 0.9)
-    assert found.text(0, 0) == f"0.750 ± {np.std([0.8, 0.7], ddof=1):.3f}"
-    assert table(tidy_records(*study(VALUES)), where={"task": "b"}).columns == ["b"]
-    twice = table(tidy_records(*study(VALUES)), spread="double")
-    assert twice.text(0, 0) == f"0.750 ± {2 * np.std([0.8, 0.7], ddof=1):.3f}"
-    assert "two standard deviations" in twice.as_table().caption
-    shares = table(tidy_records(*study(VALUES)), value=["share", "trainable"], columns="measure")
-    assert [shares.text(0, c) for c in range(2)] == ["0.500 ± 0.000", "3"]
+    frame = tidy_records(*study(VALUES))
+    spread = np.std([0.8, 0.7], ddof=1)
+    found = table(frame)
+    assert (found.columns, found.caption) == (
+        ["plan", "a", "b"],
+        "Means of 1 to 2 trials ± standard deviation.",
+    )
+    assert [row[0] for row in found.rows] == ["full", "top:1"]
+    assert found.rows[0] == ["full", f"0.750 ± {spread:.3f}", "0.900"]
+    assert table(frame, where={"task": "b"}).columns == ["plan", "b"]
+    for name, text in (
+        ("error", f"0.750 ± {stats.sem([0.8, 0.7]):.3f}"),
+        ("double", f"0.750 ± {2 * spread:.3f}"),
+        ("none", "0.750"),
+        ("interval", "0.750 ({:.3f} to {:.3f})".format(*mean_ends([0.8, 0.7]))),
+    ):
+        assert table(frame, spread=name).rows[0][1] == text.replace("-", "−")
+    shares = table(frame, value=["share", "trainable"], columns="measure")
+    assert shares.rows[0] == ["full", "0.500 ± 0.000", "3"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "caption"),
+    [
+        ([], "No trials."),
+        ([("a", 1), ("b", 1)], "One trial each."),
+        ([("a", 1), ("b", 3)], "Means of 1 to 3 trials ± standard error."),
+        ([("a", 3)], "Means of 3 trials ± standard error."),
+    ],
+)
+def test_a_table_says_how_many_trials_it_is_of(trials, caption):
+    values = {(task, "full", "1", str(s)): 0.5 for task, seeds in trials for s in range(seeds)}
+    frame = tidy_records(*study(values or VALUES))
+    where = {} if values else {"task": "none"}
+    assert table(frame, where=where, spread="error").caption == caption
 
 
 def test_tables_are_written_for_markdown_and_latex():
-    cells = {(0, 0): Mean(2, 0.5, 0.1, 0.07, 0.4, 0.6), (1, 0): Mean(1, 1234.0)}
-    found = Summary("plan", ["a|b", "c_d"], ["50 %"], cells, "interval").as_table()
+    rows = [["a|b", "0.500 (0.400 to 0.600)"], ["c_d", "1,234"]]
+    found = Table("", ["plan", "50 %"], rows)
     assert write_markdown(found) == (
         "| plan | 50 % |\n| --- | ---: |\n| a\\|b | 0.500 (0.400 to 0.600) |\n| c_d | 1,234 |\n"
     )
@@ -256,9 +283,9 @@ def test_where_goes_by_what_tables_call_a_value():
         cell["values"] |= {"keep_layer_norm": "yes" if number % 2 else "no", "kept": number}
     content["cells"].append({"grid": "other", "values": {"task": "a"}, "trial": None})
     frame = tidy_records(content, read)  # where `kept` is a float, since one cell has none
-    assert table(frame, where={"keep_layer_norm": True}).cells.keys() != {}
-    assert len(table(frame, where={"kept": 0}).cells) == 1
-    assert table(frame, where={"kepd": 0}).cells == {}
+    assert table(frame, where={"keep_layer_norm": True}).rows
+    assert table(frame, where={"kept": 0}).rows == [["full", "0.800"]]
+    assert table(frame, where={"kepd": 0}).rows == []
 
 
 def ranked(by_epoch):
@@ -289,11 +316,11 @@ def test_blocks_have_a_rank_at_every_checkpoint():
     assert (frame.measure == "rank:fisher").sum() == (frame.measure == "fisher").sum() == 12 * 5
     spec = {"value": "rank:fisher", "rows": "block", "columns": "checkpoint", "spread": "none"}
     found = table(frame, grid="ranked", **spec)
-    assert found.rows == [str(block) for block in range(1, 13)]
-    assert found.columns == ["0", "2", "5", "8", "10"] and len(found.cells) == 12 * 5
-    for column, values in enumerate(by_epoch.values()):
-        for row, value in enumerate(values):
-            assert found.text(row, column) == f"{13 - value:.0f}"
+    assert found.columns == ["at", "0", "2", "5", "8", "10"]
+    assert found.rows == [
+        [str(block + 1), *(f"{13 - values[block]:.0f}" for values in by_epoch.values())]
+        for block in range(12)
+    ]
     moved = frame[frame.measure == "deviation:fisher"]
     assert list(moved.checkpoint) == [0, 2, 5, 8, 10]
     expected = [np.abs(values - by_epoch[0]).mean() for values in by_epoch.values()]

@@ -66,15 +66,8 @@ class Comparison:
         return {
             "layerscout": version("layerscout"),
             "verb": "compare",
-            "models": [dict(model) for model in self.models],
-            "task": dict(self.task),
             "pooling": self.settings["pooling"],
-            "examples": self.examples,
-            "settings": dict(self.settings),
-            "maps": [dict(each) for each in self.maps],
-            "clusters": [dict(each) for each in self.clusters],
-            "warnings": list(self.warnings),
-            "seconds": dict(self.seconds),
+            **asdict(self),
         }
 
     def save(self, folder: str | Path) -> None:
@@ -140,12 +133,14 @@ def compare(
             for model in wanted
         ]
         started = perf_counter()
-        maps = _map_pairs([each.states for each in read], show)
+        maps = _map_pairs([states for states, *_ in read], show)
         seconds["cka"] = perf_counter() - started
-    small = small_sample_warning(rows, max(each.states.shape[2] for each in read))
-    warned = [*task.warnings, *(warning for each in read for warning in each.warnings)]
+    warned = [*task.warnings, *(warning for *_, warnings in read for warning in warnings)]
+    widest = max(states.shape[2] for states, *_ in read)
+    if small := small_sample_warning(rows, widest):
+        warned.append(small)
     result = Comparison(
-        models=tuple(each.model for each in read),
+        models=tuple(model for _, model, _ in read),
         task={"name": task.name, "kind": task.kind, **({"words_used": rows} if words else {})},
         settings={
             **task.origin,
@@ -164,20 +159,11 @@ def compare(
             for pair, similarity in maps.items()
         ),
         clusters=tuple(_describe_clusters(maps[i, i]) for i in range(len(read))),
-        warnings=tuple(dict.fromkeys([*warned, *([small] if small else [])])),
+        warnings=tuple(dict.fromkeys(warned)),
         seconds=seconds,
     )
     log_warnings(__name__, result.warnings)
     return result
-
-
-@dataclass(frozen=True, eq=False)
-class _Read:
-    """The states of one model, and what is known of it."""
-
-    states: States
-    model: Mapping[str, Any]
-    warnings: tuple[str, ...]
 
 
 def _choose_pooling(models: Sequence[Encoder | str | Path], *, words: bool) -> Pooling:
@@ -206,7 +192,8 @@ def _read(
     cache_limit: int,
     seconds: dict[str, float],
     show: Show,
-) -> _Read:
+) -> tuple[States, dict[str, Any], list[str]]:
+    """Return the states of a model, what is known of it, and warnings."""
     encoder = model if isinstance(model, Encoder) else Encoder.load(model)
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
     extracted = extractor.read(split, None, f"reading with {encoder.name}", keep=True)
@@ -228,7 +215,7 @@ def _read(
     states = extracted.states[pooling]
     if broken := [s for s, state in enumerate(states) if not np.isfinite(state).all()]:
         warnings.append(f"states {broken} of {encoder.name} hold values that are not finite")
-    return _Read(states, described, tuple(warnings))
+    return states, described, warnings
 
 
 def _map_pairs(states: Sequence[States], show: Show) -> dict[tuple[int, int], SimilarityMap]:

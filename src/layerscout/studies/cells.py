@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from layerscout.data import check_metric
 from layerscout.errors import InputError
@@ -61,6 +62,24 @@ class Cell:
         return list_axes(self.values, *axes)
 
 
+P = ParamSpec("P")
+
+
+def _refusing(make: Callable[Concatenate[Cell, P], Iterable[Cell]]) -> Callable[..., list[Cell]]:
+    """Make a function of a cell return it with the reason where nothing can be run for it."""
+
+    @wraps(make)
+    def attempt(cell: Cell, *args: P.args, **options: P.kwargs) -> list[Cell]:
+        if cell.refused is not None:
+            return [cell]
+        try:
+            return list(make(cell, *args, **options))
+        except InputError as error:
+            return [replace(cell, refused=str(error))]
+
+    return attempt
+
+
 def list_trials(cells: Iterable[Cell]) -> list[Trial]:
     """List the trials of the cells that have one."""
     return [cell.trial for cell in cells if cell.trial is not None]
@@ -93,19 +112,15 @@ def expand_grid(name: str, grid: Grid, context: TrialContext) -> Iterator[Cell]:
             yield cell
 
 
+@_refusing
 def _expand_edits(cell: Cell, context: TrialContext, *, seeded: bool) -> Iterator[Cell]:
     """Yield a cell for each edit that a sweep stands for on the model of this one.
 
     Unless seeds are given, every order of blocks has its own, and so its own examples: "we randomly
     sample a different dataset for each trial index" (Tamkin et al. 2020, App. C).
     """
-    try:
-        blocks = context.shape(cell.arguments["model"]).blocks
-        edits = expand_sweep(cell.arguments["edits"], blocks)
-    except InputError as error:
-        yield replace(cell, refused=str(error))
-        return
-    for edit, more in edits.items():
+    blocks = context.shape(cell.arguments["model"]).blocks
+    for edit, more in expand_sweep(cell.arguments["edits"], blocks).items():
         values = {**cell.values, "edits": edit or "none", **more} if more else cell.values
         arguments = {**cell.arguments, "edits": edit}
         if "permutation" in more and not seeded:
@@ -114,11 +129,12 @@ def _expand_edits(cell: Cell, context: TrialContext, *, seeded: bool) -> Iterato
         yield replace(cell, values=values, arguments=arguments)
 
 
-def add_scan(cell: Cell, context: TrialContext) -> Cell:
+@_refusing
+def add_scan(cell: Cell, context: TrialContext) -> list[Cell]:
     """Add the scan that a plan depends on, if it does: of all training examples of the trial."""
     given = cell.arguments
-    if cell.refused is not None or not needs_scan(given["plan"]):
-        return cell
+    if not needs_scan(given["plan"]):
+        return [cell]
     score = given.get("score", DEFAULT)
     of_states = SCORES[score].of == "states"
     kept = (*DRAWING, "seed", "max_length", "precision")
@@ -133,17 +149,14 @@ def add_scan(cell: Cell, context: TrialContext) -> Cell:
     if given.get("as_released") and score == "fisher":
         arguments["as_released"] = True
     models, task, seed = (given["model"],), given["task"], given["seed"]
-    try:
-        scan = context.make_trial("scan", models, task, arguments, seed)
-    except InputError as error:
-        return replace(cell, refused=str(error))
-    return replace(cell, scan=scan)
+    return [replace(cell, scan=context.make_trial("scan", models, task, arguments, seed))]
 
 
+@_refusing
 def make_tunings(
     cell: Cell, grid: Grid, metrics: Mapping[str, str], context: TrialContext, *, keep: bool
-) -> list[Cell]:
-    """Return a cell for each learning rate, or one that says why it cannot be run.
+) -> Iterator[Cell]:
+    """Yield a cell for each learning rate.
 
     Args:
         cell: of a grid of tune, whose scan has run.
@@ -151,46 +164,40 @@ def make_tunings(
         metrics: the metric by task, where it is not the task's own.
         context: of the study.
         keep: keep the tuned model for grids that read it.
+
+    Raises:
+        InputError: if it cannot be run.
     """
-    if cell.refused is not None:
-        return [cell]
-    given, cells = dict(cell.arguments), []
-    try:
-        task, shape = context.task(given["task"]), context.shape(given["model"])
-        method = make_method(given.get("method", "full"), **given.get("method_options", {}))
-        blocks = shape.blocks
-        if given.get("edits"):
-            blocks = len(arrange(make_edits(given["edits"]), blocks).order)
-        plan, best = _resolve_plan(cell, blocks, context)
-        plan = apply_method(plan.on(blocks), method, blocks)
-        given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
-        check_metric(given["metric"], task)
-        check_family(shape.family, method)
-        check_untied(shape.family, shape.weights, method)
-        check_tunes_blocks(plan, method)
-        if not given.get("untie") and not given.get("edits"):
-            check_tied(plan, shape.weights)
-        rates = _list_rates(grid, given, plan, method, task.name)
-        given = spell_out(
-            given, task, method, full=plan.tunes_all(blocks) and method.name == "full"
-        )
-        if keep:
-            check_readable(given, method)
-        if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
-            given.pop("trunk_dropout", None)
-        given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
-        values = {**cell.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
-        if best is not None:
-            values["best"] = best
-        models, name = (given.pop("model"),), given.pop("task")
-        for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
-            arguments = given | {"learning_rate": float(rate)}
-            trial = context.make_trial("tune", models, name, arguments, given["seed"], keep=keep)
-            rated = values | {"learning_rate": f"{rate:g}"}
-            cells.append(replace(cell, values=rated, trial=trial))
-    except InputError as error:
-        return [replace(cell, refused=str(error))]
-    return cells
+    given = dict(cell.arguments)
+    task, shape = context.task(given["task"]), context.shape(given["model"])
+    method = make_method(given.get("method", "full"), **given.get("method_options", {}))
+    blocks = shape.blocks
+    if given.get("edits"):
+        blocks = len(arrange(make_edits(given["edits"]), blocks).order)
+    plan, best = _resolve_plan(cell, blocks, context)
+    plan = apply_method(plan.on(blocks), method, blocks)
+    given["metric"] = given.get("metric", metrics.get(task.name, task.metric))
+    check_metric(given["metric"], task)
+    check_family(shape.family, method)
+    check_untied(shape.family, shape.weights, method)
+    check_tunes_blocks(plan, method)
+    if not given.get("untie") and not given.get("edits"):
+        check_tied(plan, shape.weights)
+    rates = _list_rates(grid, given, plan, method, task.name)
+    given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
+    if keep:
+        check_readable(given, method)
+    if plan.cut is None:  # nothing below it is frozen: trials with and without are the same
+        given.pop("trunk_dropout", None)
+    given["plan"] = plan.as_dict() | {"embeddings": bool(plan.embeddings)}
+    values = {**cell.values, "resolved": plan.notation, "blocks": len(plan.tuned)}
+    if best is not None:
+        values["best"] = best
+    models, name = (given.pop("model"),), given.pop("task")
+    for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
+        arguments = given | {"learning_rate": float(rate)}
+        trial = context.make_trial("tune", models, name, arguments, given["seed"], keep=keep)
+        yield replace(cell, values=values | {"learning_rate": f"{rate:g}"}, trial=trial)
 
 
 def _list_rates(
@@ -252,7 +259,7 @@ def make_reading(
     models: Sequence[Cell],
     shared: Mapping[str, Any],
     context: TrialContext,
-) -> Cell:
+) -> list[Cell]:
     """Return the cell that reads tuned models, with the examples that they were tuned on.
 
     Args:
@@ -289,27 +296,24 @@ def make_reading(
             *(f"model {label_value(name)}, untuned" for name in originals),
         ]
     sources += originals
-    return _add_trial(
-        replace(cell, values=values), context, grid.verb, sources, first.task, arguments
-    )
+    cell = replace(cell, values=values)
+    return _add_trial(cell, context, grid.verb, sources, first.task, arguments)
 
 
-def make_untuned_scan(cell: Cell, context: TrialContext) -> Cell:
+def make_untuned_scan(cell: Cell, context: TrialContext) -> list[Cell]:
     """Return the cell of a scan of a model that no other grid has tuned."""
     arguments = {name: value for name, value in cell.arguments.items() if name not in READ[:2]}
     models, task = [cell.arguments["model"]], cell.arguments["task"]
     return _add_trial(cell, context, "scan", models, task, arguments)
 
 
+@_refusing
 def _add_trial(
     cell: Cell, context: TrialContext, verb: str, models: list[Any], task: Any, arguments: Any
-) -> Cell:
-    """Add its trial to a cell, or why it cannot be run."""
-    try:
-        seed = arguments.get("seed", 0)
-        return replace(cell, trial=context.make_trial(verb, tuple(models), task, arguments, seed))
-    except InputError as error:
-        return replace(cell, refused=str(error))
+) -> list[Cell]:
+    """Add its trial to a cell."""
+    trial = context.make_trial(verb, tuple(models), task, arguments, arguments.get("seed", 0))
+    return [replace(cell, trial=trial)]
 
 
 def group_trials(trials: Iterable[Trial]) -> list[list[Trial]]:

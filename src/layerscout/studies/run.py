@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -240,12 +241,13 @@ class Planner:
         return Study(self.recipe, self.list_cells(), self.context.store, self.context.data)
 
     def _plan_tunings(self, name: str, grid: Grid, *, keep: bool) -> Iterator[list[Trial]]:
-        points = [add_scan(cell, self.context) for cell in expand_grid(name, grid, self.context)]
+        context, metrics = self.context, self.recipe.metric
+        points = [p for cell in expand_grid(name, grid, context) for p in add_scan(cell, context)]
         yield [point.scan for point in points if point.scan is not None]
         cells = [
             cell
             for point in points
-            for cell in make_tunings(point, grid, self.recipe.metric, self.context, keep=keep)
+            for cell in make_tunings(point, grid, metrics, context, keep=keep)
         ]
         if not grid.pilot:
             self.cells[name] = cells
@@ -268,16 +270,16 @@ class Planner:
     def _plan_readings(self, name: str, grid: Grid) -> Iterator[list[Trial]]:
         points = list(expand_grid(name, grid, self.context))
         if grid.of is None:
-            cells = [make_untuned_scan(point, self.context) for point in points]
+            made = [make_untuned_scan(point, self.context) for point in points]
         else:
             sources = group_sources(grid, self._select_tuned(grid.of))
-            cells = [
+            made = [
                 make_reading(point, grid, models, shared, self.context)
                 for point in points
                 for models, shared in sources
             ]
-        self.cells[name] = cells
-        yield list_trials(cells)
+        self.cells[name] = list(chain(*made))
+        yield list_trials(self.cells[name])
 
     def _select_tuned(self, name: str) -> list[Cell]:
         """Return the cells whose models can be read: of the best learning rate, and done."""

@@ -42,3 +42,24 @@ def run(wanted, folder, **options):
             ran.append(trial.key)
 
     return study(wanted, folder, progress=False, on_trial=note, **options), ran
+
+
+def tuned(value, share=0.5, **more):
+    """Return what a record holds of a tuning that reached a value at a share of the FLOPs."""
+    return {
+        "keep": "best",
+        "metric": "accuracy",
+        "majority": 0.5,
+        "best": {"epoch": 2, "value": value},
+        "curve": [{"epoch": 1, "value": value / 2, "loss": 0.7}],
+        "flops": {"train": share, "full_train": 1.0, "inference": 1.0, "full_inference": 4.0},
+        "seconds": {"train": 1.0, "evaluate": 0.5, "example": share / 100},
+        "parameters": {"total": 10, "trainable": 3},
+        **{"warnings": [], "device": "cpu", "precision": "float32", "threads": 1},
+    } | more
+
+
+def record(verb, result, **more):
+    """Return the record of a trial that is done."""
+    shared = {"verb": verb, "status": "done", "seconds": 2.0, "models": ["tiny"], "task": "cola"}
+    return {**shared, "arguments": {}, "result": result, **more}

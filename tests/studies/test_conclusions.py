@@ -9,43 +9,18 @@ from scipy import stats
 
 from layerscout.studies import make_recipe, tidy_records
 from layerscout.studies.conclusions import StudyContent, conclude
+from studying import record, tuned
 
 SHARES = {"full": 1.0, "top:1": 0.43, "head:1": 0.04}
 Values = Mapping[str, list[float]]
 
 
-def tuned(value: float, share: float, seed: int, **more: Any) -> dict[str, Any]:
-    result = {
-        "metric": "accuracy",
-        "majority": 0.5,
-        "keep": "best",
-        "best": {"epoch": 1, "value": value},
-        "curve": [],
-        "flops": {"train": share, "full_train": 1.0, "inference": 1.0, "full_inference": 1.0},
-        "seconds": {"train": 1.0, "evaluate": 1.0},
-        "parameters": {"total": 10, "trainable": 1},
-    }
-    arguments = {"seed": seed, "learning_rate": 3e-4, "epochs": 5, "metric": "accuracy"}
-    return {
-        "verb": "tune",
-        "status": "done",
-        "seconds": 1.0,
-        "models": ["./encoder"],
-        "task": {"data": "my reviews.csv", "name": "reviews"},
-        "arguments": arguments | more.pop("arguments", {}),
-        "result": result | more.pop("result", {}),
-        **more,
-    }
-
-
 def made(records: list[tuple[dict[str, str], dict[str, Any]]], **recipe: Any) -> StudyContent:
     """Make a study of one grid from the values of its axes and the records."""
     verb = records[0][1]["verb"]
-    axes = {"model": ["m"], "task": ["reviews"], "plan": list(SHARES), "seed": [0]}
-    if verb != "tune":
-        del axes["plan"]
-    grid = {"verb": verb, "axes": axes}
-    told = make_recipe({"title": "t", "grids": {"g": grid}, **recipe})
+    axes = {"model": ["m"], "task": ["reviews"], "seed": [0]}
+    axes |= {"plan": list(SHARES)} if verb == "tune" else {}
+    grids = {"g": {"verb": verb, "axes": axes}}
     known = {str(n): {"key": str(n), **record} for n, (_, record) in enumerate(records)}
     content = {
         "cells": [
@@ -53,13 +28,26 @@ def made(records: list[tuple[dict[str, str], dict[str, Any]]], **recipe: Any) ->
             for n, (values, _) in enumerate(records)
         ]
     }
-    return StudyContent(content, told, known, 0, tidy_records(content, known.get))
+    wanted = make_recipe({"title": "t", "grids": grids, **recipe})
+    return StudyContent(content, wanted, known, 0, tidy_records(content, known.get))
 
 
-def of_plans(plans: Values, **more: Any) -> StudyContent:
+def of_plans(plans: Values, kept: Any = None, **more: Any) -> StudyContent:
+    """Make a study of plans from the values by seed; `kept` are predictions by plan."""
+    more = {"models": ["./encoder"], "task": {"data": "my reviews.csv", "name": "reviews"}} | more
+    arguments = {"learning_rate": 3e-4, "epochs": 5, "metric": "accuracy"}
+    arguments |= more.pop("arguments", {})
     return made(
         [
-            ({"plan": plan, "seed": str(seed)}, tuned(value, SHARES[plan], seed, **more))
+            (
+                {"plan": plan, "seed": str(seed)},
+                record(
+                    "tune",
+                    tuned(value, SHARES[plan], **(kept or {}).get(plan, {})),
+                    arguments={"seed": seed} | arguments,
+                    **more,
+                ),
+            )
             for plan, values in plans.items()
             for seed, value in enumerate(values)
         ]
@@ -117,14 +105,11 @@ def test_validation_examples_widen_the_interval_of_seeds():
     # Both seeds gain the same: alone they would show no variation at all.
     n, gained, lost = 100, 9, 3
     base, better = np.array([1] * 60 + [0] * 40), np.array([1] * 57 + [0] * 3 + [1] * 9 + [0] * 31)
-    records = []
-    for plan, predicted in (("full", base), ("top:1", better)):
-        kept = {"labels": [1] * n, "predictions": predicted.tolist()}
-        kept |= {"kind": "classification", "label_names": ["a", "b"]}
-        for seed in (0, 1):
-            record = tuned(float(predicted.mean()), SHARES[plan], seed, result=kept)
-            records.append(({"plan": plan, "seed": str(seed)}, record))
-    (line,) = conclude(made(records), "out").lines
+    shared = {"labels": [1] * n, "kind": "classification", "label_names": ["a", "b"]}
+    predicted = {"full": base, "top:1": better}
+    kept = {plan: {**shared, "predictions": right.tolist()} for plan, right in predicted.items()}
+    values = {plan: [float(right.mean())] * 2 for plan, right in predicted.items()}
+    (line,) = conclude(of_plans(values, kept), "out").lines
     # Agresti and Min 2005, section 2.
     middle = (gained - lost) / (n + 2)
     error = np.sqrt((gained + lost + 1) - (gained - lost) ** 2 / (n + 2)) / (n + 2)
@@ -178,10 +163,8 @@ def test_a_known_task_is_read_from_where_the_study_read_it(tmp_path):
 
 
 def test_a_study_that_tunes_nothing_says_what_it_measured():
-    result: dict[str, Any] = {"scores": {}, "best": {}}
-    record = {"verb": "scan", "status": "done", "seconds": 1.0, "result": result}
     study = made(
-        [({"seed": "0"}, record)],
+        [({"seed": "0"}, record("scan", {"scores": {}, "best": {}}))],
         tables=[{"title": "Scores", "value": "best:ridge", "rows": "task", "columns": "measure"}],
     )
     found = conclude(study, "my out")

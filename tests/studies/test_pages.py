@@ -18,6 +18,7 @@ from layerscout.reporting import render_result
 from layerscout.studies import Store, Study, Trial, make_recipe, report
 from layerscout.studies.cells import Cell
 from scan_content import full, scan, score
+from studying import record, tuned
 from tuned import cheaply, task_of
 
 browsing = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -141,21 +142,10 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
     def add(grid: str, verb: str, values: dict[str, Any], content: Any, error: str = "") -> None:
         trial = Trial(verb, ("tiny",), "cola", values, (grid,))
         cells.append(Cell(grid, values, trial))
-        store.write(
-            {
-                "key": trial.key,
-                "status": "failed" if error else "done",
-                "verb": verb,
-                "models": ["tiny"],
-                "task": "cola",
-                "arguments": {},
-                "result": None if error else content,
-                **({"error": error, "traceback": error} if error else {}),
-                "seconds": 3.0 * 7 ** (len(cells) % 5),
-                "ended": "2025-01-01T00:00:00+00:00",
-                "versions": VERSIONS,
-            }
-        )
+        seconds = 3.0 * 7 ** (len(cells) % 5)
+        ended = record(verb, content, key=trial.key, seconds=seconds, versions=VERSIONS)
+        lost = {"status": "failed", "result": None, "error": error, "traceback": error}
+        store.write(ended | (lost if error else {}))
 
     grids = RECIPE["grids"]
     for m, model in enumerate(grids["tuned"]["axes"]["model"]):
@@ -185,30 +175,6 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
     study = Study(make_recipe(RECIPE), tuple(cells), store)
     (folder / "study.json").write_text(json.dumps(study.as_dict()))
     return study
-
-
-def tuned(metric: float, share: float) -> dict[str, Any]:
-    """Return what is kept of a tuning."""
-    return {
-        "keep": "best",
-        "best": {"epoch": 2, "value": metric, "loss": 0.6},
-        "curve": [
-            {"epoch": 1, "value": metric - 0.1, "loss": 0.7, "training_loss": 0.9},
-            {"epoch": 2, "value": metric, "loss": 0.6, "training_loss": 0.5},
-        ],
-        "flops": {
-            "train": share * 1e15,
-            "full_train": 1e15,
-            "inference": 1e12,
-            "full_inference": 1e12,
-        },
-        "seconds": {"train": 2.0, "evaluate": 0.5},
-        "parameters": {"total": 22_713_216, "trainable": int(share * 22_713_216)},
-        "warnings": [],
-        "device": "cpu",
-        "precision": "float32",
-        "threads": 1,
-    }
 
 
 @contextmanager

@@ -132,11 +132,6 @@ def test_lodha_as_released_tunes_embeddings_in_every_run_on_its_own_inputs():
     assert {benchmark(task) for task in grid.axes["task"]} == set(text.axes["task"])
 
 
-def test_half_a_character_is_a_fault():
-    first, *_ = faults(recipe(axes={**GRID["axes"], "plan": ["\ud800", "\ud800"]}, settings={}))
-    assert first == "- a text holds half of a surrogate pair, '\\ud800'; remove it"
-
-
 def test_every_fault_is_told_at_once():
     content = {
         "titel": "x",
@@ -169,38 +164,14 @@ def test_every_fault_is_told_at_once():
     assert any("grids.tuned.settings.edits" in line for line in told)
 
 
-@pytest.mark.parametrize(
-    ("grid", "words"),
-    [
-        ({"settings": {}}, "a grid of tune needs a plan"),
-        ({"rates": {"full": [1e-4]}, "axes": {**GRID["axes"], "learning_rate": [1e-3]}}, "rates"),
-        ({"rates": {"ful": [1e-4]}}, "rates: unknown plan of the grid 'ful'"),
-        ({"verb": ["tune"]}, "grids.tuned.verb: Input should be"),
-        ({"axes": {**GRID["axes"], 1: [2]}}, "axes.1: unknown argument '1'"),
-        ({"rates": 5}, "rates"),
-        ({"axes": {"model": [None], "task": ["demo"]}}, "axes.model: the value is empty"),
-        ({"settings": {"plan": "Full"}}, "a plan is written in lower case"),
-        ({"settings": {"plan": "auto"}}, "cannot be used in a study"),
-        ({"settings": {"plan": "full", "seed": 10**26}}, "less than"),
-        (
-            {"verb": "scan", "of": "x", "settings": {"seed": 1}},
-            "seed: it comes with the tuned",
-        ),
-        ({"of": "tuned"}, "tune starts from a checkpoint"),
-        ({"verb": "tun"}, "grids.tuned.verb: Input should be 'tune', 'scan'"),
-        ({"settings": {"plan": "full", "method": "loraa"}}, "did you mean 'lora'?"),
-        (
-            {"settings": {"plan": "full", "method": "lora", "method_options": {"bottleneck": 3}}},
-            "settings.method_options",
-        ),
-        ({"axes": {**GRID["axes"], "per_class": [[1, 2]]}}, "greater than or equal to 2"),
-        ({"axes": {**GRID["axes"], "edits": ["localised:3"]}}, "localized, for a sweep"),
-        ({"settings": {"plan": "full", "preset": "xie2021"}}, "did you mean 'xie2022'?"),
-        ({"settings": {"plan": 3}}, "settings.plan: Input should be a valid string, got 3"),
-    ],
-)
-def test_a_fault_of_a_grid_is_told(grid, words):
-    assert any(words in line for line in faults(recipe(**grid))), faults(recipe(**grid))
+def setting(**settings):
+    """Return a recipe with these settings and a plan."""
+    return recipe(settings={"plan": "full", **settings})
+
+
+def axis(**axes):
+    """Return a recipe with these axes beside model and task."""
+    return recipe(axes={**GRID["axes"], **axes})
 
 
 def reading(verb, **grid):
@@ -217,32 +188,64 @@ def table(**spec):
 
 HEADS = {"tune_heads": True, "edits": ["skip"]}
 KEPT = {"settings": {**GRID["settings"], "checkpoints": [1, 2]}}
+BOTTLENECK = {"method": "lora", "method_options": {"bottleneck": 3}}
+DASHED = {"title": "t", "dashed": {"grid": "tunde", "color": "keptt"}}
+BY_EPOCH = {"scores": ["fisher"], "checkpoints": [1, 2]}
+RANKS = {"title": "t", "value": "rank:fisher", "rows": "block", "columns": "task"}
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        # Of a grid.
+        (recipe(settings={}), ["a grid of tune needs a plan"]),
         (
-            recipe(axes={**GRID["axes"], "seed": list(range(10_001))}),
+            recipe(rates={"full": [1e-4]}, axes={**GRID["axes"], "learning_rate": [1e-3]}),
+            ["rates: give rates here or as", "rates: unknown plan of the grid 'full'"],
+        ),
+        (recipe(rates={"ful": [1e-4]}), ["rates: unknown plan of the grid 'ful'"]),
+        (recipe(verb=["tune"]), ["grids.tuned.verb: Input should be"]),
+        (recipe(verb="tun"), ["grids.tuned.verb: Input should be 'tune', 'scan'"]),
+        (
+            recipe(axes={**GRID["axes"], 1: [2]}),
+            ["axes.1.[key]: Input", "axes.1: unknown argument '1'"],
+        ),
+        (recipe(rates=5), ["rates: Input should be a valid dictionary, got 5"]),
+        (recipe(axes={"model": [None], "task": ["demo"]}), ["axes.model: the value is empty"]),
+        (recipe(of="tuned"), ["model: it comes with", "task: it comes", "tune starts from a"]),
+        (setting(plan="Full"), ["a plan is written in lower case"]),
+        (setting(plan="auto"), ["cannot be used in a study"]),
+        (setting(plan=3), ["settings.plan: Input should be a valid string, got 3"]),
+        (setting(seed=10**26), ["less than"]),
+        (setting(method="loraa"), ["did you mean 'lora'?"]),
+        (setting(**BOTTLENECK), ["settings.method_options"]),
+        (setting(preset="xie2021"), ["did you mean 'xie2022'?"]),
+        (axis(per_class=[[1, 2]]), ["greater than or equal to 2"]),
+        (axis(edits=["localised:3"]), ["localized, for a sweep"]),
+        (
+            axis(seed=list(range(10_001))),
             ["an axis has at most 10,000 values, got 10,001; split it"],
         ),
         (
             recipe(axes={"model": ["demo"], "task": [{"data": "x.csv", "txt": "a"}]}),
             ["axes.task: unknown key 'txt', did you mean 'text'?"],
         ),
-        (
-            reading("evaluate", settings=HEADS),
-            ["grids.read.settings.tune_heads: heads are tuned again at every state; add the edit"],
-        ),
+        # Of a grid that reads another one.
+        (reading("scan", settings={"seed": 1}), ["grids.read.seed: it comes with the tuned"]),
         (
             reading("scan", of="tund", settings={"scores": "cca"}),
             ["grids.read.of: unknown grid of tune 'tund', did you mean 'tuned'?"],
         ),
         (reading("evaluate", of=None, **GRID | {"settings": {}}), ["evaluate needs tuned models"]),
         (
+            reading("evaluate", settings=HEADS),
+            ["grids.read.settings.tune_heads: heads are tuned again at every state; add the edit"],
+        ),
+        (
             reading("scan", tuned=KEPT, settings={"scores": "fisher", "checkpoints": [1, 3]}),
             ["settings.checkpoints: tuned does not keep epochs [3]"],
         ),
+        # Of tables and figures.
         (
             table(grid="tund"),
             ["tables.0.grid: unknown grid 'tund', did you mean 'tuned'? known: tuned"],
@@ -254,19 +257,20 @@ KEPT = {"settings": {**GRID["settings"], "checkpoints": [1, 2]}}
         (table(value=["metric", "seconds"]), ["a mean over several measures says nothing"]),
         (table(value="variability_ratio"), ["variability_ratio has a value per state"]),
         (
-            table(value="rank:fisher", rows="block", columns="epoch"),
-            ["rank:fisher has no value per epoch; take it out of rows and columns"],
+            table(**RANKS | {"columns": "epoch"}),
+            ["rank:fisher has no value per epoch; take it out"],
         ),
         (
             table(value="deviation:fisher", rows="block", columns="checkpoint"),
             ["deviation:fisher has no value per block"],
         ),
+        (table(**RANKS | {"columns": "at"}), ["at and block are the same; name one of them"]),
         (
-            table(value="rank:fisher", rows="block", columns="at"),
-            ["at and block are the same; name one of them"],
+            reading("scan", tuned=KEPT, settings=BY_EPOCH) | {"tables": [RANKS]},
+            ["tables.0: rank:fisher has a value per checkpoint here"],
         ),
         (
-            recipe() | {"figures": [{"title": "t", "dashed": {"grid": "tunde", "color": "keptt"}}]},
+            recipe() | {"figures": [DASHED]},
             [
                 "figures.0.dashed.grid: unknown grid 'tunde', did you mean 'tuned'?",
                 "figures.0.dashed.color: unknown axis 'keptt'",
@@ -274,14 +278,29 @@ KEPT = {"settings": {**GRID["settings"], "checkpoints": [1, 2]}}
         ),
     ],
 )
-def test_a_fault_of_a_recipe_is_told_alone(content, words):
+def test_a_fault_is_told_alone(content, words):
     told = faults(content)
-    assert len(told) == len(words)
+    assert len(told) == len(words), told
     assert all(part in line for part, line in zip(words, told, strict=True)), told
 
 
-def test_heads_are_tuned_where_the_model_is_truncated():
-    assert make_recipe(reading("evaluate", settings=HEADS | {"edits": ["skip", "truncate"]}))
+def test_half_a_character_is_a_fault():
+    first, *_ = faults(recipe(axes={**GRID["axes"], "plan": ["\ud800", "\ud800"]}, settings={}))
+    assert first == "- a text holds half of a surrogate pair, '\\ud800'; remove it"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        reading("evaluate", settings=HEADS | {"edits": ["skip", "truncate"]}),
+        reading("scan", tuned=KEPT, settings=BY_EPOCH)
+        | {"tables": [RANKS | {"columns": "checkpoint"}, RANKS | {"where": {"checkpoint": 2}}]},
+        table(value=["metric", "seconds"], columns="measure", rows=["task", "grid"]),
+        table(value="variability_ratio", columns="state", rows="task") | {"baseline": "full"},
+    ],
+)
+def test_what_goes_together_is_taken(content):
+    assert make_recipe(content)
 
 
 @pytest.mark.parametrize(
@@ -404,6 +423,7 @@ def test_sweeps_fit_the_model():
     assert expand_sweep("reinit:1-2", 3) == {"reinit:1-2": {}} and expand_sweep(None, 3) == {"": {}}
     expect_refused("keeps more blocks than there are", expand_sweep, "incremental:7", 6)
     expect_refused("needs more than 6 blocks", expand_sweep, "localized:6", 6)
+    expect_refused("too many orders", expand_sweep, "permutations:20000000", 4)
 
 
 def test_what_a_grid_takes_is_what_the_verb_takes():
@@ -438,23 +458,3 @@ def test_the_documentation_names_all_that_there_is():
         *(shared - {"max_length", "precision", "seed"}),
     }
     assert [name for name in sorted(names - {"KEY"}) if f"`{name}" not in text] == []
-
-
-def test_a_mean_over_the_checkpoints_of_a_training_is_told():
-    settings = {"scores": ["fisher"], "checkpoints": [1, 2]}
-    content = recipe(settings={**GRID["settings"], "checkpoints": [1, 2]})
-    content["grids"]["ranked"] = {"verb": "scan", "of": "tuned", "settings": settings}
-    table = {"title": "t", "value": "rank:fisher", "rows": "block", "columns": "task"}
-    (told,) = faults(content | {"tables": [table]})
-    assert "tables.0: rank:fisher has a value per checkpoint here" in told
-    for more in ({"columns": "checkpoint"}, {"where": {"checkpoint": 2}}):
-        assert make_recipe(content | {"tables": [table | more]})
-
-
-def test_a_table_may_go_by_state_or_measure():
-    both, metric = ["metric", "seconds"], "variability_ratio"
-    assert make_recipe(table(value=both, columns="measure", rows=["task", "grid"]))
-    content = table(value=metric, columns="state", rows="task") | {"baseline": "full"}
-    assert make_recipe(content)
-    assert apply_change(content, "pilot", True)["grids"]["tuned"]["pilot"] is True
-    expect_refused("too many orders", expand_sweep, "permutations:20000000", 4)

@@ -23,6 +23,7 @@ from layerscout.studies import (
 )
 from layerscout.studies.charts import draw_figure, estimate_density
 from layerscout.studies.recipe import FigureSpec
+from studying import record, tuned
 
 
 def test_means_are_those_of_scipy():
@@ -58,24 +59,6 @@ def test_the_best_rate_has_the_best_mean_of_those_that_came_through(rates, best)
     assert {trials[number][1] for number in choose_rates(trials)} == {best}
 
 
-def tuned(value, flops=1.0, **more):
-    return {
-        "status": "done",
-        "verb": "tune",
-        "seconds": 2.0,
-        "result": {
-            "keep": "best",
-            "metric": "accuracy",
-            "best": {"epoch": 2, "value": value},
-            "curve": [{"epoch": 1, "value": value / 2, "loss": 0.7}],
-            "flops": {"train": flops, "full_train": 2.0, "inference": 1, "full_inference": 4},
-            "seconds": {"train": 1.0, "evaluate": 0.5, "trunk": 0.1, "example": flops / 100},
-            "parameters": {"total": 9, "trainable": 3},
-        },
-        **more,
-    }
-
-
 def study(values, **others):
     """Return a study of one grid: metric by (task, plan, rate, seed), and other axes' values."""
     cells, records = [], {}
@@ -84,7 +67,7 @@ def study(values, **others):
         axes |= {name: column[number] for name, column in others.items()}
         cells.append({"grid": "g", "values": axes, "trial": str(number)})
         if value is not None:
-            records[str(number)] = tuned(value)
+            records[str(number)] = record("tune", tuned(value))
     return {"cells": cells}, records.get
 
 
@@ -247,10 +230,9 @@ def test_states_are_compared_over_the_seeds_of_a_model():
     maps = [one(0, 0, (1, 1)), one(0, 1, (0.9, 0.8)), one(0, 2, (0.7, 0.6)), one(1, 2, (0.5, 0.4))]
     clusters = [{"cka": {"contrast": c, "split": 1}} for c in (0.3, 0.2)] + [{"cka": None}]
     names = ["model a, seed 0", "model a, seed 1", "model a, untuned"]
-    record = {"status": "done", "verb": "compare", "seconds": 1.0}
-    record["result"] = {"clusters": clusters, "maps": maps, "models": []}
+    result = {"clusters": clusters, "maps": maps, "models": []}
     cell = {"grid": "g", "values": {"task": "t", "models": names}, "trial": "x"}
-    frame = tidy_records({"cells": [cell]}, {"x": record}.get)
+    frame = tidy_records({"cells": [cell]}, {"x": record("compare", result)}.get)
     same = frame[frame.measure == "same_state"]
     assert list(zip(same["at"], same.value, strict=True)) == [(1, 0.9), (2, 0.8)]
     assert list(frame[frame.measure == "contrast"]["at"]) == names[:2]

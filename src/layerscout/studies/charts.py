@@ -298,7 +298,7 @@ def list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")  # type: ignore[return-value]
 
 
-def _list_strategies(rows: Sequence[Row], measures: Sequence[str], cost: str) -> list[Row]:
+def _list_strategies(rows: Sequence[Row], measures: Sequence[str], cost: str) -> Sequence[Row]:
     """Return the means of every strategy; those that nothing cheaper reaches are the front."""
     points: list[dict[str, Any]] = []
     for name, some in group_rows(rows, [axis for axis in APART if axis in rows[0]]):

@@ -85,36 +85,27 @@ def estimate_trial(
         return _estimate_tuning(trial, shape, task, tokens)
     training, held_out = len(task.train), len(require_validation(task))
     forward = shape.blocks * block_flops(shape, tokens)
-    match trial.verb:
-        case "scan":
-            sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
-            reads_states = bool(sources & {"moments", "state", "states", "probes"})
-            passes = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
-            # A backward pass counts as two.
-            flops = (passes + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)) * forward
-        case "compare":
-            flops = len(trial.models) * held_out * forward
-        case _:
-            flops = _estimate_evaluation(trial, shape.blocks, forward, training, held_out)
+    if trial.verb == "scan":
+        sources = {SCORES[key].source for key in trial.arguments.get("scores", [DEFAULT])}
+        reads_states = bool(sources & {"moments", "state", "states", "probes"})
+        passes = (training if reads_states else 0) + (held_out if "probes" in sources else 0)
+        # A backward pass counts as two.
+        flops = (passes + 3 * GRADIENT_EXAMPLES * ("gradients" in sources)) * forward
+    elif trial.verb == "compare":
+        flops = len(trial.models) * held_out * forward
+    else:
+        flops = held_out * forward
+        if "skip" in trial.arguments.get("edits", "truncate"):
+            # A pass for each span of blocks that is skipped, which costs the blocks that are left.
+            blocks = shape.blocks
+            flops += held_out * forward * ((blocks**3 - blocks) / 6 + blocks) / blocks
+        examples = trial.arguments.get("head_examples", HEAD_EXAMPLES)
+        read = training if examples == "all" else min(training, examples)
+        if len(trial.models) > 1:
+            flops += (read + held_out) * forward
+        if trial.arguments.get("tune_heads"):
+            flops += read * forward
     return TrialEstimate(flops, uncached=flops)
-
-
-def _estimate_evaluation(
-    trial: Trial, blocks: int, forward: float, training: int, held_out: int
-) -> float:
-    """Count the FLOPs of an evaluation of a model of L = `blocks` blocks."""
-    passes = 1.0
-    if "skip" in trial.arguments.get("edits", "truncate"):
-        # One for each span of blocks that is skipped, which costs the blocks that are left.
-        passes += ((blocks**3 - blocks) / 6 + blocks) / blocks
-    flops = held_out * forward * passes
-    examples = trial.arguments.get("head_examples", HEAD_EXAMPLES)
-    read = training if examples == "all" else min(training, examples)
-    if len(trial.models) > 1:
-        flops += (read + held_out) * forward
-    if trial.arguments.get("tune_heads"):
-        flops += read * forward
-    return flops
 
 
 def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float) -> TrialEstimate:

@@ -7,7 +7,7 @@ them has a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from importlib import resources
 from pathlib import Path
@@ -35,6 +35,8 @@ _SHIPPED = resources.files("layerscout.studies") / "recipes"
 
 # What tables and figures may show beside axes and places: what cells have, and sweeps add.
 _SHOWN = (*DERIVED, *READ, "learning_rate", "measure", "grid", "family")
+# The entries of tables and figures that name axes.
+_AXES = ("rows", "columns", "color", "panels", "x", "where")
 _FROM_SWEEPS = ("kept", "change", "first", "last", "permutation")
 
 
@@ -322,42 +324,34 @@ def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, Grid]) -> 
     known = sorted({*axes, *PLACES, *_SHOWN, *_FROM_SWEEPS})
     for kind in ("tables", "figures"):
         specs = content.get(kind)
-        for number, spec in enumerate(specs if isinstance(specs, list) else ()):
-            spec, where = _mapping(spec), f"{kind}.{number}"
-            yield from _unknown_names(spec, where, grids, known)
-            if dashed := _mapping(spec.get("dashed")):
-                yield from _unknown_names(dashed, f"{where}.dashed", grids, known)
+        for number, spec in enumerate(map(_mapping, specs if isinstance(specs, list) else ())):
+            where = f"{kind}.{number}"
+            for place, part in ((where, spec), (f"{where}.dashed", _mapping(spec.get("dashed")))):
+                grid = part.get("grid")
+                if grid is not None and str(grid) not in grids:
+                    yield f"{place}.grid: {make_unknown_error('grid', str(grid), grids)}"
+                for entry in _AXES:
+                    if entry == "x" and part.get("kind") == "fit":
+                        continue  # which may be a measure
+                    for name in _names(part.get(entry)):
+                        if name not in known:
+                            yield f"{place}.{entry}: {make_unknown_error('axis', name, known)}"
             if fault := _mixed_checkpoints(spec, grids):
                 yield f"{where}: {fault}"
-
-
-def _unknown_names(
-    spec: Mapping[Any, Any], where: str, grids: Mapping[str, Grid], known: Sequence[str]
-) -> Iterator[str]:
-    """Find grids and axes in a part of a table or figure that there are not."""
-    grid = spec.get("grid")
-    if grid is not None and str(grid) not in grids:
-        yield f"{where}.grid: {make_unknown_error('grid', str(grid), grids)}"
-    for entry in ("rows", "columns", "color", "panels", "x", "where"):
-        if entry == "x" and spec.get("kind") == "fit":
-            continue  # which may be a measure
-        for name in _names(spec.get(entry)):
-            if name not in known:
-                yield f"{where}.{entry}: {make_unknown_error('axis', name, known)}"
 
 
 def _mixed_checkpoints(spec: Mapping[Any, Any], grids: Mapping[str, Grid]) -> str | None:
     """Say what is a mean over the checkpoints of a training, which says nothing."""
     read = [grids.get(str(spec["grid"]))] if "grid" in spec else grids.values()
     several = any(grid and grid.verb == "scan" and _checkpoints(grid) for grid in read)
-    entries = ("rows", "columns", "x", "color", "panels", "where")
-    if not several or any("checkpoint" in _names(spec.get(entry)) for entry in entries):
-        return None
-    mixed = (name for name in _names(spec.get("value")) if "checkpoint" in list_places(name))
-    name = next(mixed, None)
-    if name is None:
-        return None
-    return f"{name} has a value per checkpoint here; show checkpoint, or name one under where"
+    if several and not any("checkpoint" in _names(spec.get(entry)) for entry in _AXES):
+        for name in _names(spec.get("value")):
+            if "checkpoint" in list_places(name):
+                return (
+                    f"{name} has a value per checkpoint here; show checkpoint, or name one under "
+                    "where"
+                )
+    return None
 
 
 def _names(written: Any) -> list[str]:

@@ -166,20 +166,16 @@ class Grid(Strict):
     """One verb, run with every combination of the axes."""
 
     verb: Literal["tune", "scan", "compare", "evaluate"] = "tune"
-    of: str | None = Field(None, description="a grid of tune, whose models are read")
-    axes: dict[str, Axis] = Field(
-        default_factory=dict,
-        description="what varies: lists of values, or names with their values",
-    )
-    settings: dict[str, Any] = Field(default_factory=dict, description="what does not vary")
-    rates: dict[str, list[Rates]] = Field(
-        default_factory=dict,
-        description="learning rates by plan; `other` for plans that are not named",
-    )
-    pilot: bool = Field(
-        False,
-        description="try the learning rates with the first seed alone, and only the best with all",
-    )
+    of: str | None = None
+    """A grid of tune, whose models are read."""
+    axes: dict[str, Axis] = Field(default_factory=dict)
+    """What varies: lists of values, or names with their values."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """What does not vary."""
+    rates: dict[str, list[Rates]] = Field(default_factory=dict)
+    """Learning rates by plan; `other` for plans that are not named."""
+    pilot: bool = False
+    """Try the learning rates with the first seed alone, and only the best with all."""
 
     @property
     def argument_names(self) -> set[str]:
@@ -198,17 +194,19 @@ class TableSpec(Strict):
     """A table: means over seeds, in the shape of the paper's."""
 
     title: str
-    grid: str | None = Field(None, description="by default all of them")
-    kind: Literal["means", "correlations", "regrets"] = Field(
-        "means",
-        description="means; how the values of one axis (`rows`) go together over another "
-        "(`columns`); or what following each score of the scans would have lost",
-    )
-    value: Measures = Field("metric", description="one or several measures")
-    rows: Names = Field("plan", description="axes, or `measure` or `state`")
+    grid: str | None = None
+    """By default all of them."""
+    kind: Literal["means", "correlations", "regrets"] = "means"
+    """Means; how the values of one axis (`rows`) go together over another (`columns`); or what
+    following each score of the scans would have lost."""
+    value: Measures = "metric"
+    """One or several measures."""
+    rows: Names = "plan"
+    """Axes, or `measure` or `state`."""
     columns: Names = "task"
     spread: Literal["deviation", "error", "double", "interval", "none"] = "deviation"
-    where: dict[str, Any] = Field(default_factory=dict, description="cells with these values only")
+    where: dict[str, Any] = Field(default_factory=dict)
+    """Cells with these values only."""
 
     @model_validator(mode="after")
     def _check_means(self) -> TableSpec:
@@ -244,7 +242,8 @@ class DashedSpec(Strict):
 
     grid: str
     value: Measures = "metric"
-    x: str | None = Field(None, description="as of the figure; without it, levels across it")
+    x: str | None = None
+    """As of the figure; without it, levels across it."""
     color: str | None = None
     spread: Literal["interval", "double"] = "interval"
 
@@ -255,15 +254,19 @@ class FigureSpec(Strict):
     title: str
     kind: Literal["lines", "points", "strip", "density", "fit", "maps", "skips"] = "lines"
     grid: str | None = None
-    value: Measures = Field("metric", description="one or several measures: up")
-    x: str = Field("plan", description="an axis, `state`, or a measure: to the right")
-    color: str | None = Field(None, description="an axis, or `measure`")
-    panels: Names = Field("task", description="an axis: a panel each")
-    spread: Literal["interval", "double"] = Field(
-        "interval", description="error bars: 95 %, or two standard deviations"
-    )
+    value: Measures = "metric"
+    """One or several measures: up."""
+    x: str = "plan"
+    """An axis, `state`, or a measure: to the right."""
+    color: str | None = None
+    """An axis, or `measure`."""
+    panels: Names = "task"
+    """An axis: a panel each."""
+    spread: Literal["interval", "double"] = "interval"
+    """Error bars: 95 %, or two standard deviations."""
     dashed: DashedSpec | None = None
-    against: str | None = Field(None, description="a plan: shown is the difference from it")
+    against: str | None = None
+    """A plan: shown is the difference from it."""
     where: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -271,24 +274,21 @@ class Recipe(Strict):
     """A study."""
 
     title: str
-    source: str = Field("", description="the paper, and where in it")
-    shows: dict[str, str] = Field(
-        default_factory=dict,
-        description="its figures and tables: `exact`, or how this differs from them",
-    )
-    cost: str = Field("", description="what the whole takes, in words")
+    source: str = ""
+    """The paper, and where in it."""
+    shows: dict[str, str] = Field(default_factory=dict)
+    """Its figures and tables: `exact`, or how this differs from them."""
+    cost: str = ""
+    """What the whole takes, in words."""
     grids: dict[str, Grid] = Field(min_length=1)
-    metric: dict[str, Metric] = Field(
-        default_factory=dict, description="by task, where it is not the task's own"
-    )
-    baseline: str | None = Field(
-        None, description="a plan (or other value of the first axis that varies) to compare with"
-    )
+    metric: dict[str, Metric] = Field(default_factory=dict)
+    """By task, where it is not the task's own."""
+    baseline: str | None = None
+    """A plan (or other value of the first axis that varies) to compare with."""
     tables: list[TableSpec] = Field(default_factory=list)
     figures: list[FigureSpec] = Field(default_factory=list)
-    small: dict[str, Any] = Field(
-        default_factory=dict, description="what the small variant changes, as --set does"
-    )
+    small: dict[str, Any] = Field(default_factory=dict)
+    """What the small variant changes, as --set does."""
 
     @property
     def credits(self) -> str:

@@ -52,13 +52,13 @@ class Comparison:
         seconds: time spent tokenising, in the forward passes and on CKA.
     """
 
-    models: tuple[Mapping[str, Any], ...]
+    models: Sequence[Mapping[str, Any]]
     task: Mapping[str, Any]
     settings: Mapping[str, Any]
     examples: int
-    maps: tuple[Mapping[str, Any], ...]
-    clusters: tuple[Mapping[str, Any], ...]
-    warnings: tuple[str, ...]
+    maps: Sequence[Mapping[str, Any]]
+    clusters: Sequence[Mapping[str, Any]]
+    warnings: Sequence[str]
     seconds: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def compare(
     if small := small_sample_warning(rows, widest):
         warned.append(small)
     result = Comparison(
-        models=tuple(model for _, model, _ in read),
+        models=[model for _, model, _ in read],
         task={"name": task.name, "kind": task.kind, **({"words_used": rows} if words else {})},
         settings={
             **task.origin,
@@ -148,7 +148,7 @@ def compare(
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
-        maps=tuple(
+        maps=[
             {
                 "of": list(pair),
                 "rows": list(range(len(similarity.biased))),
@@ -157,9 +157,9 @@ def compare(
                 "cka_debiased": [list(line) for line in similarity.debiased],
             }
             for pair, similarity in maps.items()
-        ),
-        clusters=tuple(_describe_clusters(maps[i, i]) for i in range(len(read))),
-        warnings=tuple(dict.fromkeys(warned)),
+        ],
+        clusters=[_describe_clusters(maps[i, i]) for i in range(len(read))],
+        warnings=list(dict.fromkeys(warned)),
         seconds=seconds,
     )
     log_warnings(__name__, result.warnings)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import real
-from inputs import Write, as_csv, as_jsonl, expect_refused, many, parquet
+from inputs import Write, as_jsonl, expect_refused, many, parquet
 from layerscout.data import KNOWN, Task
 
 # --- Labels ------------------------------------------------------------------------------------
@@ -62,99 +62,11 @@ def test_other_floats_need_regression(write: Write) -> None:
     assert task.train.labels.dtype == np.float64 and task.train.labels.tolist() == [0.5, 1, 0.5, 1]
 
 
-FINITE = "finite numbers … row 2"
-ONE = "a label must be one string or number … row 1 … name another with --label"
-MISSING = "every row needs a label … 2 missing … row 1"
-LONG = [f"'s {number} certainly laudable {'words ' * 20}" for number in range(95)]
-NUMBERS = {"regression": True}
-WRONG: list[tuple[list[Any], dict[str, Any], str]] = [
-    ([0.5, 1.0], {}, "classes must be strings or integers … 0.5 … row 0 … --regression … --task"),
-    *(([1.0, 2.0, x], NUMBERS, FINITE) for x in ("x", "inf", True, math.inf, 10**400, "1.5")),
-    ([1.5, 1.5], NUMBERS, "differ"),
-    ([[0], [0, 1]], NUMBERS, "leave out --task and --regression"),
-    *(([1, value], {}, "row 1 … write all of them as lists") for value in ([1, 2], [])),
-    *(([1, value], {}, ONE) for value in ({"a": 1}, b"x")),
-    *((["x", gap, "x", gap], {}, MISSING) for gap in (None, math.nan, "", np.nan)),
-    (["1", 1], {}, "one type … int, str"),
-    ([True, 1], {}, "one type … bool, int"),
-    (
-        list(range(50)),
-        {},
-        "at least 2 examples … '0' and of 49 other classes … --regression",
-    ),
-    (
-        [*LONG, *"abcdeabcde"],
-        {},
-        "every class needs at least 2 examples … of 94 other classes in row 0 … is it the column "
-        "of labels? name another with --label",
-    ),
-    # Where others have several, one is quoted.
-    ([*LONG, *"ab" * 100], {}, f"has 1 of {LONG[0]!r:.60} and of 94 other classes in row 0"),
-]
-
-
-@pytest.mark.parametrize(("labels", "options", "words"), WRONG)
-def test_labels_that_are_none(labels: list[Any], options: dict[str, Any], words: str) -> None:
-    texts = [f"text {number}" for number in range(len(labels))]
-    expect_refused(words, Task.from_lists, texts, labels, **options)
-
-
-SST2 = "sentence,label\na,0\nb,1\nc,0\nd,{}\n"
-OUTSIDE = "0 negative, 1 positive … '{}' … line 5 … --task"
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "words"),
-    [
-        (many("0.5,1"), {}, "--task … --regression … line 2 … 0.5"),
-        *(
-            (f'text,label\n"a\nb",1\nc,{gap}\nd,{gap}\n', {}, "2 missing … line 4")
-            for gap in ("", "nan", "NaN")
-        ),
-        (many("x,x"), {}, "at least 2 classes … 'x'"),
-        (
-            "text,label\na,x\nb,x\nc,y\n",
-            {},
-            "at least 2 examples … 'y' … line 4 … drop or merge such classes",
-        ),
-        *(
-            (SST2.format(value), {"task": "sst2"}, OUTSIDE.format(value))
-            for value in ("2", "1.5", "good", "1e400")
-        ),
-        ("sentence,label\na,0\nb,0\n", {"task": "sst2"}, "no 'positive'"),
-        (
-            "".join(["text,label\n", *(f"text {n},{' bc'[n % 3]}\n" for n in range(6))]),
-            {},
-            "every row needs a label",
-        ),
-        (
-            "text,label\na,love\nb,love\nc,joy\nd,joy\ne, Love \n",
-            {},
-            "1 of ' Love ' in line 6",
-        ),
-    ],
-)
-def test_labels_of_files_that_are_none(
-    write: Write, content: str, options: dict[str, Any], words: str
-) -> None:
-    line = expect_refused(words, Task.load, write("x.csv", content), **options)
-    assert "--regression" not in line or "0.5" in line
-
-
-def test_lists_are_no_labels_of_a_known_task(write: Write, tmp_path: Path) -> None:
-    columns = {"sentence": ["a", "b"], "labels": [[0], [0, 1]]}
-    words = "leave out --task and --regression"
-    for options in ({"task": "sst2"}, NUMBERS):
-        expect_refused(words, Task.load, parquet(tmp_path / "x.parquet", columns), **options)
-        path = write("x.jsonl", as_jsonl(columns))
-        expect_refused(f"line 1 … {words}", Task.load, path, **options)
-    words = "leave out --regression"
-    expect_refused(words, Task.load, "demo", task="sst2", text="text", regression=True)
-
-
 def test_unlabelled_test_rows_are_missing_for_a_known_task(tmp_path: Path) -> None:
     path = parquet(tmp_path / "test.parquet", {"sentence": list("abcd"), "label": [-1] * 4})
     expect_refused("4 missing … -1 … row 0", Task.load, path, task="sst2")
+    options = {"task": "sst2", "text": "text", "regression": True}
+    expect_refused("leave out --regression", Task.load, "demo", **options)
 
 
 @pytest.mark.parametrize(("rare", "metric"), [(4, "accuracy"), (3, "macro_f1")])
@@ -199,12 +111,11 @@ def test_validation_may_have_no_new_class(write: Write) -> None:
     )
     task = Task.load(train, validation=str(write("w.csv", "text,label\nb,2\n")))
     assert task.validation is not None and task.validation.labels.tolist() == [1]
-
-
-def test_numbers_in_validation_match_strings_in_training(write: Write) -> None:
-    train = write("train.csv", many("1,x"))
-    task = Task.load(train, validation=str(write("v.csv", "text,label\na,1\n")))
+    mixed = write("mixed.csv", many("1,x"))  # a number in one, a string in the other
+    task = Task.load(mixed, validation=str(write("v.csv", "text,label\na,1\n")))
     assert task.validation is not None and task.validation.labels.tolist() == [0]
+    other = write("y.csv", "txt,label\na,x\n")
+    expect_refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(other))
 
 
 def test_validation_shares_the_class_names_of_training(write: Write, tmp_path: Path) -> None:
@@ -226,27 +137,6 @@ def test_validation_shares_the_class_names_of_training(write: Write, tmp_path: P
     assert validated(named, write("names.csv", "text,label\na,yes\nb,no\n")) == [1, 0]
     assert validated(named, plain) == validated(plain, named) == [0, 1, 0, 1]
     assert validated(named, noted("turned.parquet", ["yes", "no"], [0, 1, 0, 1])) == [1, 0, 1, 0]
-
-
-def test_validation_needs_the_same_columns(write: Write) -> None:
-    train, validation = write("x.csv", many()), write("y.csv", "txt,label\na,x\n")
-    expect_refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(validation))
-
-
-@pytest.mark.parametrize("fraction", [0.25, "0.25", ".25"])
-def test_validation_may_be_a_fraction(write: Write, fraction: Any) -> None:
-    columns = {"text": [str(row) for row in range(80)], "label": [0, 1, 1, 1] * 20}
-    path = write("x.csv", as_csv(columns))
-    task = Task.load(path, validation=fraction)
-    again, other = Task.load(path, validation=0.25), Task.load(path, validation=0.25, seed=1)
-    assert task.validation is not None and again.validation is not None and other.validation
-    assert np.bincount(task.validation.labels).tolist() == [5, 15]
-    assert task.validation.texts == again.validation.texts != other.validation.texts
-
-
-@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, "2", "0", math.nan])
-def test_fractions_are_between_0_and_1(write: Write, fraction: Any) -> None:
-    expect_refused("between 0 and 1", Task.load, write("x.csv", many()), validation=fraction)
 
 
 # --- Lists -------------------------------------------------------------------------------------
@@ -279,13 +169,6 @@ def test_lists_become_a_task() -> None:
     assert held.validation is not None and len(held.validation) == 2
 
 
-def test_lists_of_different_lengths_are_refused() -> None:
-    expect_refused("3 texts and 2 labels", Task.from_lists, ["a", "b", "c"], [0, 1])
-    expect_refused("2 texts and 1 text_pairs", Task.from_lists, ["a", "b"], [0, 1], pairs=["c"])
-    expect_refused("must be a list", Task.from_lists, "abcd", [0, 1, 0, 1])
-    expect_refused("no rows", Task.from_lists, [], [])
-
-
 # --- Real tasks --------------------------------------------------------------------------------
 
 REAL = {
@@ -309,25 +192,41 @@ def test_real_tasks_load_whole(folder: str) -> None:
         assert len(split.labels) and (not task.labels or split.labels.max() < len(task.labels))
 
 
+# Rows of both splits, and how often some labels occur in training.
+COUNTS: dict[str, tuple[list[int], dict[str, int]]] = {
+    "go_emotions": ([12_000, 5426], {"neutral": 4021, "admiration": 1160, "grief": 24}),
+    "wnut17": ([62_730, 15_733], {"B-person": 660, "I-corporation": 46}),
+}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", COUNTS)
+def test_real_tasks_of_several_labels_and_of_words_load_whole(name: str, known: bool) -> None:
+    task = Task.load(real("data", name), task=name if known else None)
+    sizes, expected = COUNTS[name]
+    assert task.validation is not None and task.warnings == ()
+    assert (task.kind, task.metric) == (KNOWN[name].kind, KNOWN[name].metric)
+    assert [len(task.train.labels), len(task.validation.labels)] == sizes
+    assert task.labels == (KNOWN[name].labels if known else tuple(sorted(KNOWN[name].labels)))
+    labels = task.train.labels
+    counts = labels.sum(axis=0) if labels.dtype == bool else np.bincount(labels)
+    assert {label: counts[task.labels.index(label)] for label in expected} == expected
+
+
 def test_codes_with_leading_zeros_stay_as_they_are(write: Write) -> None:
     rows = "".join(f"text {row},{('01', '1', '10')[row % 3]}\n" for row in range(12))
     assert Task.load(write("codes.csv", f"text,label\n{rows}")).labels == ("01", "1", "10")
 
 
-def test_half_a_surrogate_pair_is_no_label(write: Write) -> None:
-    half = "".join(
-        f'{{"text": "text {row}", "label": "{("a", chr(92) + "ud800")[row % 2]}"}}\n'
-        for row in range(6)
-    )
-    expect_refused("valid Unicode … line 2", Task.load, write("half.jsonl", half))
-
-
 # --- Rows held out -----------------------------------------------------------------------------
 
 
-def test_rows_are_held_out_of_training(write: Write) -> None:
+@pytest.mark.parametrize("fraction", [0.25, "0.25", ".25"])
+def test_rows_are_held_out_of_training(write: Write, fraction: Any) -> None:
     rows = "".join(f"text {row},{'yyn'[row % 3]}\n" for row in range(60))
-    task = Task.load(write("held.csv", f"text,label\n{rows}"))
+    path = write("held.csv", f"text,label\n{rows}")
+    task = Task.load(path)
     assert task.validation is None and task.origin["validation"] is None
     held = task.hold_out(0.25, 7)
     assert held.validation is not None and (len(held.train), len(held.validation)) == (45, 15)
@@ -336,28 +235,17 @@ def test_rows_are_held_out_of_training(write: Write) -> None:
     assert {*held.train.texts, *held.validation.texts} == {*task.train.texts}
     expected = {**task.origin, "validation": 0.25, "validation_seed": 7}
     assert held.origin == expected and task.validation is None
-    again = Task.load(write("held.csv", f"text,label\n{rows}"), validation=0.25)
-    assert again.origin["data_sha256"] == task.origin["data_sha256"], "whatever is held out"
+    drawn = [Task.load(path, validation=fraction, seed=seed) for seed in (7, 0)]
+    texts = [split.validation.texts for split in (held, *drawn) if split.validation is not None]
+    assert texts[0] == texts[1] != texts[2]
+    assert drawn[0].origin["data_sha256"] == task.origin["data_sha256"], "whatever is held out"
     longer = Task.load(write("held.csv", f"text,label\n{rows}text 60,y\n"))
     assert longer.origin["data_sha256"] != task.origin["data_sha256"]
 
 
-def test_rows_held_out_are_those_of_load_with_the_same_seed(write: Write) -> None:
-    rows = "".join(f"text {row},{'yn'[row % 2]}\n" for row in range(60))
-    path = write("same.csv", f"text,label\n{rows}")
-    loaded = Task.load(path, validation=0.2, seed=3)
-    drawn = [Task.load(path).hold_out(0.2, seed).validation for seed in (3, 3, 4)]
-    texts = [split.texts for split in (loaded.validation, *drawn) if split is not None]
-    assert texts[0] == texts[1] == texts[2] != texts[3]
-
-
-@pytest.mark.parametrize(
-    ("fraction", "words"),
-    [
-        *((fraction, "between 0 and 1") for fraction in (0.0, 1.0, -0.1, 1.5, math.nan)),
-        (0.001, "leaves one part empty"),
-    ],
-)
-def test_rows_that_cannot_be_held_out(fraction: float, words: str) -> None:
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, "2", "0", math.nan, 0.001, 0.01])
+def test_rows_that_cannot_be_held_out(write: Write, fraction: Any) -> None:
+    words = "leaves one part empty" if fraction in (0.001, 0.01) else "between 0 and 1"
+    expect_refused(words, Task.load, write("x.csv", many()), validation=fraction)
     task = Task.from_lists(list("abcdef"), [0, 1, 0, 1, 0, 1])
-    expect_refused(words, task.hold_out, fraction, 0)
+    expect_refused(words, task.hold_out, float(fraction), 0)

@@ -25,6 +25,7 @@ from layerscout.data import (
     settle_thresholds,
     tabulate_predictions,
     tune_thresholds,
+    warn_of_one_answer,
 )
 from tuned import several_task, words_task
 
@@ -67,19 +68,32 @@ def test_metrics_of_several_labels_equal_scikit_learns(n, labels, seed):
     np.testing.assert_allclose(np.array(rows).T, np.array(reference), atol=1e-12)
 
 
-@pytest.mark.parametrize("metric", NAMES)
-def test_groups_are_judged_as_if_alone(metric):
+KINDS = ("classification", "multi_label_classification", "regression")
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [(kind, metric) for kind in KINDS for metric in METRICS_OF[kind]]
+)
+def test_groups_are_judged_as_if_alone(kind, metric):
+    rng, groups = np.random.default_rng(1), np.arange(40) % 5
     labels, logits = drawn()
-    groups = np.arange(40) % 5
+    predicted = logits > 0
+    if kind == "classification":
+        labels, predicted = rng.integers(0, 4, (2, 40))
+        logits = np.eye(4)[predicted]
+    elif kind == "regression":
+        labels, predicted = rng.normal(size=(2, 40))
+        logits = predicted[:, None]
     without = evaluate_without(metric, labels, logits, groups)
-    for group in range(5):
-        rest = groups != group
-        assert without[group] == pytest.approx(evaluate(metric, labels[rest], logits[rest]))
     if metric != "lrap":  # which needs logits
-        alone = evaluate_groups(metric, labels, logits > 0, 4, groups)
-        for group in range(5):
-            own = groups == group
-            assert alone[group] == pytest.approx(evaluate(metric, labels[own], logits[own]))
+        alone = evaluate_groups(metric, labels, predicted, 4, groups)
+    for group in range(5):
+        own = groups == group
+        rest = evaluate(metric, labels[~own], logits[~own])
+        assert without[group] == pytest.approx(rest, abs=1e-12)
+        if metric != "lrap":
+            value = evaluate(metric, labels[own], logits[own])
+            assert alone[group] == pytest.approx(value, abs=1e-12)
 
 
 def test_sentences_are_left_out_whole():
@@ -237,3 +251,36 @@ def test_nothing_warns():
         values = evaluate_all("multi_label_classification", empty, np.full((5, 3), -1.0))
     assert values["samples_f1"] == values["subset_accuracy"] == values["lrap"] == 1.0
     assert values["micro_f1"] == values["macro_f1"] == 0.0
+
+
+IDS, ONES, MARKS = np.array([0, 1, 2, 1]), np.ones(4, dtype=np.int64), np.eye(3, dtype=bool)
+ONE_CLASS = "one class only: 'fear' for all 4 {} … --class-weights balanced"
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "predicted", "words"),
+    [
+        ("classification", IDS, ONES, ONE_CLASS.format("validation examples")),
+        ("token_classification", IDS, ONES, ONE_CLASS.format("words")),
+        ("classification", IDS, np.array([1, 1, 1, 0]), None),
+        ("classification", ONES, ONES, None),  # then it is right
+        ("regression", IDS / 2, ONES / 2, None),
+        (
+            "multi_label_classification",
+            MARKS,
+            MARKS & False,
+            "no label for any of 3 validation examples … --threshold tuned",
+        ),
+        (
+            "multi_label_classification",
+            MARKS,
+            np.tile([True, False, True], (3, 1)),
+            "the same labels for all 3 validation examples: joy, anger",
+        ),
+        ("multi_label_classification", MARKS, MARKS, None),
+    ],
+)
+def test_one_answer_to_everything_is_told(kind, labels, predicted, words):
+    lines = warn_of_one_answer(kind, ("joy", "fear", "anger"), labels, predicted)
+    assert len(lines) == (words is not None)
+    assert all(word in lines[0] for word in (words.split(" … ") if words else ()))

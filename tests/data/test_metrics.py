@@ -13,8 +13,6 @@ from layerscout.data import (
     METRICS_OF,
     evaluate,
     evaluate_all,
-    evaluate_groups,
-    evaluate_without,
     name_metric,
     tabulate_confusion,
 )
@@ -135,16 +133,3 @@ def test_metrics_are_those_of_the_kind():
     expect_refused("metric … 'acuracy' … accuracy", evaluate, "acuracy", labels, logits)
     expect_refused("'accuracy' … pearson", evaluate, "accuracy", labels / 2, logits)
     expect_refused("'pearson' … accuracy", evaluate, "pearson", labels, logits)
-
-
-@pytest.mark.parametrize("name", [*NAMES, "pearson_spearman"])
-def test_of_each_group_and_without_it(name):
-    rng = np.random.default_rng(1)
-    labels, groups = rng.integers(0, 3, 60), rng.integers(0, 4, 60)
-    labels = labels if name in NAMES else rng.normal(size=60)
-    predicted = rng.integers(0, 3, 60) if name in NAMES else rng.normal(size=60)
-    logits = one_hot(predicted, 3) if name in NAMES else predicted[:, None]
-    alone = [evaluate(name, labels[groups == g], logits[groups == g]) for g in range(4)]
-    assert evaluate_groups(name, labels, predicted, 3, groups) == pytest.approx(alone, abs=1e-12)
-    others = [evaluate(name, labels[groups != g], logits[groups != g]) for g in range(4)]
-    assert evaluate_without(name, labels, logits, groups) == pytest.approx(others, abs=1e-12)

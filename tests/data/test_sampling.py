@@ -72,11 +72,6 @@ def test_groups_and_numbers_are_held_out_whole() -> None:
     assert (len(train), len(held)) == (27, 3) and held.labels.dtype == np.float64
 
 
-def test_too_little_cannot_be_held_out() -> None:
-    expect_refused("leaves one part empty", hold_out, numbered([0, 0, 1, 1]), 0.5, 0)
-    expect_refused("leaves one part empty", hold_out, numbered([0, 0, 0, 1, 1, 1]), 0.01, 0)
-
-
 # --- Samples -----------------------------------------------------------------------------------
 
 

@@ -100,13 +100,6 @@ def test_numbers_and_classes_are_drawn():
     assert np.bincount(classes).tolist() == [4, 4, 4]
 
 
-def test_examples_are_held_out_whole():
-    task = replace(choices_task(n=30, choices=2), validation=None).hold_out(0.2, 0)
-    kept, held = (make_targets(split, task.kind) for split in (task.train, task.validation))
-    assert (len(kept), len(held)) == (24, 6)
-    assert sorted([*kept.rows, *held.rows]) == list(range(30))
-
-
 def of_kind(kind):
     return replace(task_of(), kind=kind)
 

@@ -61,11 +61,8 @@ def test_classes_are_written_as_letters():
     assert decode(encode(classes)).tolist() == classes
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "x"])
-def test_parts_that_there_are_not_are_refused(text):
-    with pytest.raises(ValueError):
-        read_part(text)
-
-
 def test_a_part_is_one_of_several():
     assert read_part("2/3") == (2, 3)
+    for text in ("0/2", "3/2", "2", "x"):
+        with pytest.raises(ValueError):
+            read_part(text)

@@ -18,25 +18,23 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_log_gets_a_plain_line_a_minute(clock, capsys):
-    with show_progress(True) as show:
-        for second in range(200):
+@pytest.mark.parametrize(
+    ("progress", "seconds", "lines"),
+    [
+        (True, range(200), "training: 30%\ntraining: 60%\ntraining: 90%\njudging: 1 of many\n"),
+        (True, [59], ""),  # short work
+        (False, [1000], ""),
+    ],
+)
+def test_a_log_gets_a_plain_line_a_minute(clock, capsys, progress, seconds, lines):
+    with show_progress(progress) as show:
+        for second in seconds:
             clock[0] = second
             show("training", second, 200)
-        clock[0] = 1000
-        show("judging", 1, 0, "1 of many")
-    _, errors = capsys.readouterr()
-    assert errors == "training: 30%\ntraining: 60%\ntraining: 90%\njudging: 1 of many\n"
-
-
-def test_short_work_and_unwanted_lines_leave_a_log_empty(clock, capsys):
-    with show_progress(True) as show:
-        clock[0] = 59
-        show("training", 1, 2)
-    with show_progress(False) as show:
-        clock[0] = 1000
-        show("training", 1, 2)
-    assert capsys.readouterr() == ("", "")
+        if len(seconds) > 1:
+            clock[0] = 1000
+            show("judging", 1, 0, "1 of many")
+    assert capsys.readouterr() == ("", lines)
 
 
 def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypatch):

@@ -54,7 +54,6 @@ SENTENCES = (
 class _Family:
     """How a family's checkpoints are made: the tokenizer of its real ones, and its settings."""
 
-    model_type: str
     pieces: Literal["wordpiece", "bytes", "unigram"]
     special: tuple[str, ...]  # in the order of their ids: the padding token's is not 0 everywhere
     # What stands between the two texts of a pair; a decoder's: what stands around a text.
@@ -64,7 +63,14 @@ class _Family:
 
 
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_DEBERTA = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+_MODERN = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+_MPNET = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
+_DECODER = ("<unk>", "<s>", "</s>", "<pad>")
+_PAIR, _ONE_TYPE = "</s></s>", {"type_vocab_size": 1}
+_SMALL = {"embedding_size": 8}
 # Relative positions only, as in the published DeBERTa checkpoints.
 _DISENTANGLED = {
     "relative_attention": True,
@@ -73,112 +79,54 @@ _DISENTANGLED = {
     "pos_att_type": ["p2c", "c2p"],
     "type_vocab_size": 0,
 }
-_DEBERTA_V3 = _DISENTANGLED | {
-    "position_buckets": 8,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-}
-
-_TABLE = {
-    "bert": _Family("bert", "wordpiece", _BERT),
-    "roberta": _Family("roberta", "bytes", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}),
-    "xlm-roberta": _Family(
-        "xlm-roberta", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
-    ),
-    "albert": _Family(
-        "albert",
-        "unigram",
-        ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
-        settings={"embedding_size": 8, "num_hidden_groups": 1},
-    ),
-    "electra": _Family("electra", "wordpiece", _BERT, settings={"embedding_size": 8}),
-    "deberta": _Family(
-        "deberta", "bytes", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"), settings=_DISENTANGLED
-    ),
-    "deberta-v2": _Family(
-        "deberta-v2",
-        "unigram",
-        ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
-        settings=_DEBERTA_V3,
-    ),
-    # The convolution beside the first block is what v2-xlarge has over v3.
-    "deberta-v2-conv": _Family(
-        "deberta-v2",
-        "unigram",
-        ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"),
-        settings=_DEBERTA_V3 | {"conv_kernel_size": 3, "conv_act": "gelu"},
-    ),
-    "distilbert": _Family("distilbert", "wordpiece", _BERT, type_ids=False),
-    "mpnet": _Family(
-        "mpnet", "wordpiece", ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), "</s></s>", False
-    ),
-    "modernbert": _Family(
-        "modernbert",
-        "bytes",
-        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
-        type_ids=False,
-        # Windows of 4 tokens to each side, so that short texts already tell the two kinds apart.
-        settings={"global_attn_every_n_layers": 3, "local_attention": 8},
-    ),
-}
+_DEBERTA_V3 = {"position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+_DEBERTA_V3 |= _DISENTANGLED
+_CONVOLUTION = _DEBERTA_V3 | {"conv_kernel_size": 3, "conv_act": "gelu"}
+# Windows of 4 tokens to each side, so that short texts already tell the two kinds apart.
+_MIXED = {"global_attn_every_n_layers": 3, "local_attention": 8}
 
 # Decoders: nothing is put around a text but where a family begins every one with a token. Heads of
 # queries share two heads of keys. Windows of 4 tokens, in every other block of some, tell short
 # texts apart already. GPT-2's tokenizer has no padding token of its own.
-_DECODER = ("<unk>", "<s>", "</s>", "<pad>")
-_GROUPED = {"num_key_value_heads": 2, "head_dim": 4, "attention_dropout": 0.1}
+_DROPPING = {"attention_dropout": 0.1}
+_GROUPED = _DROPPING | {"num_key_value_heads": 2, "head_dim": 4}
 _WINDOWS = {"sliding_window": 4}
 _WIDE = _GROUPED | {"head_dim": 8}  # queries of more features than a state
+_PHI = _DROPPING | {"num_key_value_heads": 2, "resid_pdrop": 0.1}
 
-_TABLE |= {
-    "camembert": _Family(
-        "camembert", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
-    ),
-    "xlm-roberta-xl": _Family(
-        "xlm-roberta-xl", "unigram", _ROBERTA, "</s></s>", False, {"type_vocab_size": 1}
-    ),
+# By the name that the family has in a config, but for one.
+_TABLE = {
+    "bert": _Family("wordpiece", _BERT),
+    "roberta": _Family("bytes", _ROBERTA, _PAIR, False, _ONE_TYPE),
+    "xlm-roberta": _Family("unigram", _ROBERTA, _PAIR, False, _ONE_TYPE),
+    "albert": _Family("unigram", _ALBERT, settings=_SMALL | {"num_hidden_groups": 1}),
+    "electra": _Family("wordpiece", _BERT, settings=_SMALL),
+    "deberta": _Family("bytes", _DEBERTA, settings=_DISENTANGLED),
+    "deberta-v2": _Family("unigram", _DEBERTA, settings=_DEBERTA_V3),
+    # The convolution beside the first block is what v2-xlarge has over v3.
+    "deberta-v2-conv": _Family("unigram", _DEBERTA, settings=_CONVOLUTION),
+    "distilbert": _Family("wordpiece", _BERT, type_ids=False),
+    "mpnet": _Family("wordpiece", _MPNET, _PAIR, False),
+    "modernbert": _Family("bytes", _MODERN, type_ids=False, settings=_MIXED),
+    "camembert": _Family("unigram", _ROBERTA, _PAIR, False, _ONE_TYPE),
+    "xlm-roberta-xl": _Family("unigram", _ROBERTA, _PAIR, False, _ONE_TYPE),
     "eurobert": _Family(
-        "eurobert",
-        "bytes",
-        ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"),
-        type_ids=False,
-        settings={"classifier_pooling": "bos", "attention_dropout": 0.1},
+        "bytes", _MODERN, type_ids=False, settings=_DROPPING | {"classifier_pooling": "bos"}
     ),
-    "nomic_bert": _Family("nomic_bert", "wordpiece", _BERT, settings={"head_dim": 4}),
-    "llama": _Family("llama", "bytes", _DECODER, "first", False, _GROUPED),
-    "mistral": _Family(
-        "mistral", "bytes", _DECODER, "first", False, _GROUPED | {"sliding_window": 4}
-    ),
+    "nomic_bert": _Family("wordpiece", _BERT, settings={"head_dim": 4}),
+    "llama": _Family("bytes", _DECODER, "first", False, _GROUPED),
+    "mistral": _Family("bytes", _DECODER, "first", False, _GROUPED | _WINDOWS),
     "qwen2": _Family(
-        "qwen2",
-        "bytes",
-        _DECODER,
-        "none",
-        False,
-        _GROUPED | _WINDOWS | {"use_sliding_window": True},
+        "bytes", _DECODER, "none", False, _GROUPED | _WINDOWS | {"use_sliding_window": True}
     ),
-    "qwen3": _Family("qwen3", "bytes", _DECODER, "none", False, _WIDE),
+    "qwen3": _Family("bytes", _DECODER, "none", False, _WIDE),
     # No shorter windows: in float64 the library makes NaN of padding that sees no token at all.
-    "gemma2": _Family("gemma2", "bytes", _DECODER, "first", False, _WIDE | {"sliding_window": 32}),
-    "gemma3_text": _Family("gemma3_text", "bytes", _DECODER, "first", False, _WIDE | _WINDOWS),
-    "gpt2": _Family("gpt2", "bytes", ("<unk>", "</s>"), "none", False),
-    "gpt_neox": _Family(
-        "gpt_neox",
-        "bytes",
-        _DECODER,
-        "none",
-        False,
-        {"attention_dropout": 0.1, "hidden_dropout": 0.1},
-    ),
-    "olmo2": _Family("olmo2", "bytes", _DECODER, "none", False, _GROUPED),
-    "phi3": _Family(
-        "phi3",
-        "bytes",
-        _DECODER,
-        "first",
-        False,
-        {k: v for k, v in _GROUPED.items() if k != "head_dim"} | {"resid_pdrop": 0.1},
-    ),
+    "gemma2": _Family("bytes", _DECODER, "first", False, _WIDE | {"sliding_window": 32}),
+    "gemma3_text": _Family("bytes", _DECODER, "first", False, _WIDE | _WINDOWS),
+    "gpt2": _Family("bytes", ("<unk>", "</s>"), "none", False),
+    "gpt_neox": _Family("bytes", _DECODER, "none", False, _DROPPING | {"hidden_dropout": 0.1}),
+    "olmo2": _Family("bytes", _DECODER, "none", False, _GROUPED),
+    "phi3": _Family("bytes", _DECODER, "first", False, _PHI),
 }
 
 FAMILIES: tuple[str, ...] = tuple(_TABLE)
@@ -236,48 +184,44 @@ def _config(
     family: str, tokenizer: TokenizersBackend, blocks: int, width: int, settings: dict[str, Any]
 ) -> PreTrainedConfig:
     """Build the config under the names that the family uses for its sizes."""
-    row = _TABLE[family]
+    row, model_type = _TABLE[family], family.removesuffix("-conv")
     sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "max_position_embeddings": POSITIONS,
         "initializer_range": 0.3,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    if row.model_type in ("roberta", "camembert", "xlm-roberta", "xlm-roberta-xl", "mpnet"):
+    if model_type in ("roberta", "camembert", "xlm-roberta", "xlm-roberta-xl", "mpnet"):
         # These count positions from the padding token's id + 1.
         sizes["max_position_embeddings"] = POSITIONS + tokenizer.pad_token_id + 1
-    if row.model_type == "distilbert":
+    if model_type == "distilbert":
         sizes |= {"dim": width, "n_layers": blocks, "n_heads": 4, "hidden_dim": 2 * width}
         sizes |= {"dropout": 0.1, "attention_dropout": 0.1}
     else:
         sizes |= {"hidden_size": width, "num_hidden_layers": blocks, "num_attention_heads": 4}
         sizes |= {"intermediate_size": 2 * width}
     decoder = row.ends in ("first", "none")
-    if decoder or row.model_type == "eurobert":
-        ids = {
-            n: row.special.index(t)
-            for n, t in (("bos", "<s>"), ("eos", "</s>"))
-            if t in row.special
-        }
-        sizes |= {"bos_token_id": None} | {f"{name}_token_id": index for name, index in ids.items()}
-    if row.model_type in ("qwen2", "gemma2", "gemma3_text"):
+    if decoder or model_type == "eurobert":
+        sizes["bos_token_id"] = None
+        for name, token in (("bos", "<s>"), ("eos", "</s>")):
+            if token in row.special:
+                sizes[f"{name}_token_id"] = row.special.index(token)
+    if model_type in ("qwen2", "gemma2", "gemma3_text"):
         kinds = ("sliding_attention", "full_attention")
         sizes["layer_types"] = [kinds[block % 2] for block in range(blocks)]
-    if row.model_type == "eurobert":
+    if model_type == "eurobert":
         sizes |= {"eos_token_id": tokenizer.sep_token_id, "mask_token_id": tokenizer.mask_token_id}
-    if row.model_type == "gpt2":
+    if model_type == "gpt2":
         sizes["n_inner"] = 2 * width
         del sizes["intermediate_size"]
-    if decoder or row.model_type == "eurobert":
-        pass
-    elif row.model_type == "modernbert":
+    if model_type == "modernbert":
         sizes |= {"attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1}
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
         ids = (tokenizer.cls_token_id, tokenizer.sep_token_id) * 2
         sizes |= dict(zip(names, ids, strict=True))
-    elif row.model_type != "distilbert":
+    elif not decoder and model_type not in ("distilbert", "eurobert"):
         sizes |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    return AutoConfig.for_model(row.model_type, **(sizes | row.settings | settings))
+    return AutoConfig.for_model(model_type, **(sizes | row.settings | settings))
 
 
 def _shake(model: PreTrainedModel) -> None:
@@ -321,7 +265,7 @@ def _built(family: str) -> Tokenizer:
     build = {"wordpiece": _wordpiece, "bytes": _bytes, "unigram": _unigram}[row.pieces]
     tokenizer = build(list(row.special), _find(row, "unk"))
     if row.ends != "none":
-        tokenizer.post_processor = _post_processor(row)
+        tokenizer.post_processor = _post_processor(row, family)
     return tokenizer
 
 
@@ -368,7 +312,7 @@ def _unigram(special: list[str], unknown: str) -> Tokenizer:
     return tokenizer
 
 
-def _post_processor(row: _Family) -> processors.PostProcessor:
+def _post_processor(row: _Family, family: str) -> processors.PostProcessor:
     """Build what puts the special tokens around one text and between two, as the family has it."""
     if row.ends == "first":  # side by side, as Llama's do
         return processors.TemplateProcessing(
@@ -376,7 +320,7 @@ def _post_processor(row: _Family) -> processors.PostProcessor:
         )
     first, last = _find(row, "cls"), _find(row, "sep")
     first_id, last_id = row.special.index(first), row.special.index(last)
-    if row.model_type == "roberta":
+    if family == "roberta":
         ends = (last, last_id), (first, first_id)
         return processors.RobertaProcessing(*ends, add_prefix_space=False)
     second, between = (1, last) if row.ends == "[SEP]" else (0, f"{last} {last}")

@@ -128,13 +128,15 @@ def test_hostile_names_stay_text():
     assert attacked.json("data") == hostile
 
 
-def test_the_page_holds_the_values_as_given():
-    given = scan()
+@pytest.mark.parametrize(("values", "best"), [(CURVE, 2), ([None, 2.0, None, 1.0, 3.0], 3)])
+def test_the_page_holds_the_values_as_given(values: list[float | None], best: int):
+    given = scan({"variability_ratio": score(values)}, {"variability_ratio": best})
     html = Page(render_result(given))
     assert html.json("data") == given
-    chart = html.json("chart-1-1")
-    [line] = layers(chart, "line")
-    assert rows(chart, line) == [{"index": i, "value": v} for i, v in enumerate(CURVE)]
+    [line] = layers(html.json("chart-1-1"), "line")
+    drawn = rows(html.json("chart-1-1"), line)
+    assert drawn == [{"index": i, "value": v} for i, v in enumerate(values)]
+    assert "invalid" not in line["mark"], "Vega-Lite breaks a line at null unless told otherwise"
 
 
 def paragraphs(given: Mapping[str, Any]) -> str:
@@ -241,12 +243,15 @@ def test_the_table_marks_the_best_and_shows_gaps():
     assert scopes == ["col", "col", "row", "row", "row", "row"]
 
 
-def test_nothing_scored_is_said_and_drawn_without_a_mark():
-    given = scan({"variability_ratio": score([None] * 5)}, {"variability_ratio": None})
+@pytest.mark.parametrize("reason", [None, "too few of class 'b'"])
+def test_nothing_scored_is_said_and_drawn_without_a_mark(reason: str | None):
+    undefined = score([None] * 5, details={"refused": reason})
+    given = scan({"cca": undefined, "ridge": undefined}, {"cca": None, "ridge": None})
     html = Page(render_result(given))
     assert "No state could be scored" in html.inside("p")
     assert not layers(html.json("chart-1-1"), "text")
     assert draw(given)["concat"]
+    assert (f"refused: {reason}" if reason else "undefined everywhere") in html.cells()
 
 
 ADVICE = {
@@ -340,14 +345,6 @@ def test_the_best_state_is_marked_with_its_value_and_name():
     assert rows(panel, diamond) == rows(panel, label) == [{"index": 2, "value": 5.38}]
 
 
-def test_undefined_values_are_gaps_not_zeros():
-    values = [None, 2.0, None, 1.0, 3.0]
-    [panel] = panels(scan({"variability_ratio": score(values)}, {"variability_ratio": 3}))
-    [line] = layers(panel, "line")
-    assert [row["value"] for row in rows(panel, line)] == values
-    assert "invalid" not in line["mark"], "Vega-Lite breaks a line at null unless told otherwise"
-
-
 HEADS = [None, 1.0, 4.0]
 
 
@@ -436,11 +433,6 @@ def test_the_top_state_always_has_a_tick(blocks: int):
         ticks = layers(panel, "line")[0]["encoding"]["x"]["axis"]["values"]
         assert ticks[0] == 0 and ticks[-1] == blocks
         assert ticks == sorted(set(ticks)) and len(ticks) <= most
-
-
-def test_scores_without_a_value_take_no_room():
-    scores = {"a": score([1.0, 2.0]), "b": score([None, None])}
-    assert [panel["title"] for panel in panels(scan(scores, {"a": 1, "b": None}))] == ["A"]
 
 
 @pytest.mark.parametrize(
@@ -645,14 +637,6 @@ def test_a_scan_of_every_depth_can_be_drawn(blocks: int):
     given = full(blocks)
     assert Page(render_result(given)).json("data") == json.loads(json.dumps(given))
     assert len(panels(given)) == 18, "knn and mutual information have no best state"
-
-
-def test_scores_alone_that_refuse_are_shown_with_the_reason():
-    refused = score([None] * 5, details={"refused": "too few of class 'b'"})
-    given = scan({"cca": refused, "ridge": refused}, {"cca": None, "ridge": None})
-    html = Page(render_result(given))
-    assert "No state could be scored" in html.inside("p")
-    assert "refused: too few of class 'b'" in html.cells()
 
 
 @pytest.mark.parametrize(

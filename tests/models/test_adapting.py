@@ -215,29 +215,23 @@ def test_the_forward_pass_of_the_adapters_library():
 
 def test_prefixes_are_what_attention_sees_first(bert):
     """Attention written out, over the virtual tokens and the tokens that are no padding."""
-    model, batch = trainable(bert, PREFIX).model, inputs_of(bert)
+    model, batch, seen = trainable(bert, PREFIX).model, inputs_of(bert), {}
     attention = model.bert.encoder.layer[1].attention.self
-    seen = {}
     handle = attention.register_forward_hook(
         lambda _, args, out: seen.update(state=args[0], out=out[0])
     )
     logits_of(model, batch)
     handle.remove()
+    state, prefix = seen["state"], attention.prefix
     with torch.no_grad():
-        query = attention.query(seen["state"])
-        key, value = (
-            torch.cat([virtual.expand(5, -1, -1), layer(seen["state"])], dim=1)
-            for virtual, layer in (
-                (attention.prefix.key, attention.key),
-                (attention.prefix.value, attention.value),
-            )
-        )
-    heads = [part.unflatten(-1, (4, 4)) for part in (query, key, value)]
-    scores = torch.einsum("bqhs,bkhs->bhqk", heads[0], heads[1]) / 2
+        query = attention.query(state)
+        key = torch.cat([prefix.key.expand(5, -1, -1), attention.key(state)], dim=1)
+        value = torch.cat([prefix.value.expand(5, -1, -1), attention.value(state)], dim=1)
+    query, key, value = (part.unflatten(-1, (4, 4)) for part in (query, key, value))
+    scores = torch.einsum("bqhs,bkhs->bhqk", query, key) / 2
     real = torch.cat([torch.ones(5, 5), batch["attention_mask"]], dim=1).bool()
     weights = scores.masked_fill(~real[:, None, None], -torch.inf).softmax(dim=-1)
-    expected = torch.einsum("bhqk,bkhs->bqhs", weights, heads[2]).flatten(2)
-    same(seen["out"], expected, 1e-5)
+    same(seen["out"], torch.einsum("bhqk,bkhs->bqhs", weights, value).flatten(2), 1e-5)
 
 
 # With the rest of layerscout
@@ -316,11 +310,8 @@ def test_what_lora_adds(bert):
     a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     expected = layer.base_layer.weight + 3 * (b @ a)
     assert a.shape == (2, 16) and b.abs().min() > 0
-    same(
-        done.wrapper.merge_and_unload().bert.encoder.layer[1].intermediate.dense.weight,
-        expected,
-        1e-6,
-    )
+    merged = done.wrapper.merge_and_unload().bert.encoder.layer[1].intermediate.dense
+    same(merged.weight, expected, 1e-6)
 
 
 def test_peft_loads_its_folder(encoder, tmp_path):
@@ -371,12 +362,8 @@ def test_what_was_trained_is_saved_and_loaded(encoder, tmp_path):
 def test_a_folder_is_small_and_replaced(bert, tmp_path):
     saved(bert, ADAPTER, tmp_path / "model")
     saved(bert, PREFIX, tmp_path / "model")
-    assert {path.name for path in (tmp_path / "model").iterdir()} == {
-        "config.json",
-        "trained.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
+    files = {"config.json", "trained.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in (tmp_path / "model").iterdir()} == files
     about = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (about["method"], about["options"]) == ("prefix-tuning", {"virtual_tokens": 5})
     assert about["plan"] == PLAN.as_dict()
@@ -499,32 +486,23 @@ def test_families_without_standard_attention(encoder):
 def test_a_prefix_is_what_a_cache_of_keys_and_values_holds(encoder):
     if encoder.family.reads == "first" or encoder.model.config.model_type not in STANDARD:
         return
-    from transformers import DynamicCache
-
-    model = trainable(encoder, PREFIX, make_plan("blocks:1-4@4", 4)).model
-    batch = inputs_of(encoder)
+    model, batch = (
+        trainable(encoder, PREFIX, make_plan("blocks:1-4@4", 4)).model,
+        inputs_of(encoder),
+    )
     expected = logits_of(model, batch)
     prefixes = [module for module in model.modules() if isinstance(module, Prefix)]
-    plain = unload(model)
-    rows, texts = batch["input_ids"].shape
-    config, cache = plain.config, DynamicCache()
+    plain, cache = unload(model), transformers.DynamicCache()
+    (rows, texts), config = batch["input_ids"].shape, plain.config
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     for block, prefix in enumerate(prefixes):
-        both = (
-            virtual.detach().view(len(virtual), heads, -1).transpose(0, 1).expand(rows, -1, -1, -1)
-            for virtual in (prefix.key, prefix.value)
-        )
-        cache.update(*both, block)
-    seen = torch.nn.functional.pad(batch["attention_mask"], (len(prefixes[0].key), 0), value=1)
-    with torch.no_grad():
-        found = plain(
-            input_ids=batch["input_ids"],
-            attention_mask=seen,
-            position_ids=torch.arange(texts).expand(rows, -1),
-            past_key_values=cache,
-            use_cache=True,
-        ).logits
-    same(found, expected, 1e-5)
+        both = (part.detach().unflatten(1, (heads, -1)) for part in (prefix.key, prefix.value))
+        cache.update(*(part.transpose(0, 1).expand(rows, -1, -1, -1) for part in both), block)
+    seen = torch.nn.functional.pad(batch["attention_mask"], (5, 0), value=1)
+    positions = torch.arange(texts).expand(rows, -1)
+    options = {"position_ids": positions, "past_key_values": cache, "use_cache": True}
+    given = {"input_ids": batch["input_ids"], "attention_mask": seen} | options
+    same(logits_of(plain, given), expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

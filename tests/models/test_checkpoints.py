@@ -204,33 +204,23 @@ def test_code_that_comes_with_a_checkpoint_never_runs(tiny, tmp_path):
     assert not trace.exists()
 
 
-def sentencepiece_only(folder):
-    """Replace the tokenizer of a checkpoint by a SentencePiece model."""
+def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
     import sentencepiece
 
-    content = io.BytesIO()
+    folder, content = tiny_checkpoint(tmp_path / "deberta-v2", "deberta-v2"), io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 20),
-        model_writer=content,
-        vocab_size=120,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
+        sentence_iterator=iter(SENTENCES * 20), model_writer=content, vocab_size=120,
+        hard_vocab_limit=False, minloglevel=2, pad_id=0, bos_id=1, eos_id=2, unk_id=3,
         pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
     )  # fmt: skip
     (folder / "tokenizer.json").unlink()
     (folder / "spm.model").write_bytes(content.getvalue())
     settings = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
-def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
-    folder = tiny_checkpoint(tmp_path / "deberta-v2", "deberta-v2")
-    sentencepiece_only(folder)
     tokenizer = Encoder.load(folder, device="cpu").tokenizer
-    pieces = tokenizer.convert_ids_to_tokens(tokenizer("the old cat").input_ids)
-    assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
-    assert "".join(pieces[1:-1]).replace("▁", " ").strip() == "the old cat"
+    first, *pieces, last = tokenizer.convert_ids_to_tokens(tokenizer("the old cat").input_ids)
+    assert (first, last) == ("[CLS]", "[SEP]")
+    assert "".join(pieces).replace("▁", " ").strip() == "the old cat"
     # Where the libraries for it are not installed, the line says what to install.
     monkeypatch.setattr("layerscout.models.checkpoints.distributions", lambda: [])
     (folder / "spm.model").write_bytes(b"")

@@ -67,28 +67,22 @@ def test_first_token_pooling(encoder):
             torch.testing.assert_close(found[level, row], states[level][0], rtol=1e-4, atol=2e-5)
 
 
-def test_one_pass_pools_in_several_ways(encoder):
+def test_one_pass_pools_in_several_ways_without_dropout(encoder):
     tokens, rows = encoder.tokenize(TEXTS), np.array([3, 17, 0, 18])
-    passes = []
-    handle = encoder.model.register_forward_pre_hook(lambda *_: passes.append(1))
-    mean, first, again = encoder.pool_each(tokens, rows, ("mean", "cls", "mean"))
-    handle.remove()
-    assert len(passes) == 1
-    assert torch.equal(mean, again)
-    assert torch.equal(mean, encoder.pool(tokens, rows))
-    assert torch.equal(first, encoder.pool(tokens, rows, "cls"))
-    assert not torch.equal(mean, first)
-
-
-def test_pooling_does_without_dropout_whatever_mode_the_model_is_in(tiny):
-    encoder = Encoder.load(tiny)
+    passes, trained = [], {m for m in encoder.model.modules() if isinstance(m, torch.nn.ModuleList)}
     assert not encoder.model.training
     assert not any(p.requires_grad for p in encoder.model.parameters())
-    expected = encoder.states(TEXTS[:4])
-    encoder.model.train()
-    encoder.model.pooler.eval()
-    assert torch.equal(encoder.states(TEXTS[:4]), expected)
-    assert encoder.model.training and not encoder.model.pooler.training
+    expected = encoder.pool(tokens, rows), encoder.pool(tokens, rows, "cls")
+    handle = encoder.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    for module in trained:
+        module.train()
+    mean, first, again = encoder.pool_each(tokens, rows, ("mean", "cls", "mean"))
+    assert not encoder.model.training and all(module.training for module in trained)
+    encoder.model.eval()
+    handle.remove()
+    assert len(passes) == 1
+    assert torch.equal(mean, again) and torch.equal(mean, expected[0])
+    assert torch.equal(first, expected[1]) and not torch.equal(mean, first)
 
 
 def test_batching_does_not_matter_and_order_is_kept(encoder, monkeypatch):
@@ -154,10 +148,7 @@ def test_unknown_tokens_count_and_typed_special_tokens_do_not_hide(tiny):
     # Typed by a person, [SEP] is a token of the text, though it has the id of the added one.
     added = np.flatnonzero(~tokens.ordinary[tokens.offsets[1] :])
     assert added.tolist() == [0, tokens.lengths[1] - 1]
-
-
-def test_tokens_are_counted(tiny):
-    tokens = Encoder.load(tiny).tokenize(["", "the cat", "a " * 50], max_length=20)
+    tokens = encoder.tokenize(["", "the cat", "a " * 50], max_length=20)
     assert (tokens.empty, tokens.truncated, len(tokens)) == (1, 1, 3)
     assert tokens.lengths.max() == 20
     assert tokens.lengths.sum() == len(tokens.ids) == len(tokens.types) == len(tokens.ordinary)
@@ -204,12 +195,11 @@ def test_auto_takes_bfloat16_where_it_is_faster(tiny, monkeypatch, capabilities,
 
 
 def test_float16_needs_a_processor_that_computes_it(tiny, monkeypatch):
-    for capabilities, fits in (({"avx512_fp16": True}, True), ({"avx512_bf16": True}, False)):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda c=capabilities: c, raising=False)
-        if fits:
-            assert Encoder.load(tiny, device="cpu", precision="float16").precision == "float16"
-        else:
-            expect_refused("float16 … bfloat16", Encoder.load, tiny, precision="float16")
+    options = {"device": "cpu", "precision": "float16"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_fp16": True}, raising=False)
+    assert Encoder.load(tiny, **options).precision == "float16"
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    expect_refused("float16 … bfloat16", Encoder.load, tiny, **options)
 
 
 def test_a_device_that_is_not_there(tiny):

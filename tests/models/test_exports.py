@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from inspect import signature
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from inputs import expect_refused
 from layerscout.errors import DiskError, InputError
 from layerscout.files import replace_folder
 from layerscout.models import Encoder, build, export, truncate
-from tiny import FAMILIES, SENTENCES, change_json, inputs_of, tiny_checkpoint
+from tiny import FAMILIES, SENTENCES, change_json, inputs_of, logits_of, tiny_checkpoint
 
 LABELS = ["bad", "très “good”"]
 
@@ -40,9 +41,8 @@ def test_a_truncated_checkpoint_gives_the_state_of_its_head(folder, tmp_path, ca
     assert type(short.model) is type(whole.model)
     assert short.tokenizer.model_input_names == whole.tokenizer.model_input_names
     assert len(getattr(short.model.config, "layer_types", None) or [0] * 3) == 3
-    known = [part for part in (whole.family.final_norm, "pooler") if part]
-    names = [name for name, _ in whole.model.named_parameters()]
-    known = [part for part in known if any(name.startswith(part) for name in names)]
+    names = " ".join(f" {name}" for name in whole.model.state_dict())
+    known = [part for part in (whole.family.final_norm, "pooler") if part and f" {part}." in names]
     assert list(said) == [
         f"the head ({', '.join(known)}) was trained on state 4 and now reads state 3; tune it again"
     ] * bool(known)
@@ -193,13 +193,14 @@ def exported(folder, tmp_path_factory):
     return target, encoder
 
 
-def test_an_export_is_whole(exported):
+def test_an_export_is_whole_and_makes_only_types_that_the_model_takes(exported, tmp_path):
     target, encoder = exported
     assert (target / "README.md").read_text(encoding="utf-8") == "# Card ☃\n"
     config = json.loads((target / "config.json").read_text())
     assert (config["dtype"], config["id2label"]) == ("float32", {"0": LABELS[0], "1": LABELS[1]})
-    assert {p.stat().st_mode & 0o777 for p in target.iterdir()} == {0o666 & ~umask()}
-    assert target.stat().st_mode & 0o777 == 0o777 & ~umask()
+    os.umask(umask := os.umask(0))
+    assert {p.stat().st_mode & 0o777 for p in target.iterdir()} == {0o666 & ~umask}
+    assert target.stat().st_mode & 0o777 == 0o777 & ~umask
     assert [p.name for p in target.parent.iterdir()] == ["model"]
     tokenizer = AutoTokenizer.from_pretrained(target)
     assert tokenizer.model_max_length == 160
@@ -207,20 +208,12 @@ def test_an_export_is_whole(exported):
     assert tokenizer.backend_tokenizer.truncation is tokenizer.backend_tokenizer.padding is None
     assert "local_files_only" not in (target / "tokenizer_config.json").read_text()
     assert encoder.tokenizer.model_max_length == 10**30
-
-
-def test_types_are_not_made_for_a_model_that_takes_none(tmp_path):
-    encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole", "distilbert"))
     encoder.tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
-    export(build(encoder, "head:1"), encoder.tokenizer, tmp_path / "model", "", max_length=128)
-    again = AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert set(again("a text")) == {"input_ids", "attention_mask"}
-
-
-def umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    model = build(encoder, "head:1")
+    export(model, encoder.tokenizer, tmp_path / "model", "", max_length=128)
+    taken = set(AutoTokenizer.from_pretrained(tmp_path / "model")("a text"))
+    types = {"token_type_ids"} & set(signature(model.forward).parameters)
+    assert taken == {"input_ids", "attention_mask"} | types
 
 
 ANSWER = """
@@ -245,20 +238,13 @@ def test_pipelines_answer_without_layerscout(tmp_path):
         encoder = Encoder.load(tiny_checkpoint(tmp_path / "whole" / family, family), device="cpu")
         model = build(encoder, "head:2", labels=LABELS)
         export(model, encoder.tokenizer, tmp_path / family, "", max_length=128)
-        with torch.no_grad():
-            expected.append(model(**inputs_of(encoder)).logits)
-    done = subprocess.run(
-        [sys.executable, "-c", ANSWER, json.dumps(SENTENCES[:5]), *FAMILIES],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for answers, logits in zip(json.loads(done.stdout), expected, strict=True):
-        found = [{one["label"]: one["score"] for one in answer} for answer in answers]
-        found = torch.tensor([[answer[label] for label in LABELS] for answer in found])
-        torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+        expected.append(logits_of(model, inputs_of(encoder)))
+    command = [sys.executable, "-c", ANSWER, json.dumps(SENTENCES[:5]), *FAMILIES]
+    answers = json.loads(subprocess.check_output(command, cwd=tmp_path, text=True))
+    for found, logits in zip(answers, expected, strict=True):
+        scores = [{one["label"]: one["score"] for one in answer} for answer in found]
+        scores = torch.tensor([[by_label[label] for label in LABELS] for by_label in scores])
+        torch.testing.assert_close(scores, logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", ["weights", "tokenizer", "card"])

@@ -26,11 +26,10 @@ def test_a_folder_of_sentence_transformers(family, tmp_path):
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = AutoModel.from_pretrained(folder)(**inputs).last_hidden_state
-    weights = inputs["attention_mask"][:, :, None].float()
-    if family == "llama":
-        expected = states[torch.arange(5), inputs["attention_mask"].sum(dim=1) - 1]
-    else:
-        expected = (states * weights).sum(dim=1) / weights.sum(dim=1)
+    weights = inputs["attention_mask"].float()
+    if family == "llama":  # the last token
+        weights[:, :-1] -= weights[:, 1:]
+    expected = (states * weights[:, :, None]).sum(dim=1) / weights.sum(dim=1, keepdim=True)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
     # It is still a checkpoint of transformers, head and all, and of layerscout.
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == 3

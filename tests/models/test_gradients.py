@@ -22,6 +22,7 @@ from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows
 from tiny import EACH_FAMILY, SENTENCES, is_norm, tiny_checkpoint
+from tuned import copied, differing
 
 LABELS = ("a", "b", "c")
 WORDS = " ".join(SENTENCES).split()
@@ -197,12 +198,16 @@ def test_float32_is_enough_whatever_the_scan_computes_in(family, checkpoint):
         same(fisher(encoder, split, LABELS), exact.values[1:], rtol=1e-5)
 
 
-def test_other_batches_give_the_same(checkpoint, monkeypatch):
-    encoder, split = load(checkpoint("bert")), examples()
+def test_other_batches_give_the_same_and_progress_counts_examples_of_all_heads(
+    checkpoint, monkeypatch
+):
+    encoder, split, seen = load(checkpoint("bert")), examples(), []
     expected = fisher(encoder, split, LABELS), gradient_scores(encoder, split, LABELS)["saliency"]
     monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 30)
-    same(fisher(encoder, split, LABELS), expected[0].values[1:])
     same(gradient_scores(encoder, split, LABELS)["saliency"], expected[1].values[1:])
+    found = fisher(encoder, split, LABELS, seeds=(0, 1), progress=lambda *now: seen.append(now))
+    np.testing.assert_allclose(found.by_seed[0][1:], expected[0].values[1:], rtol=1e-9)
+    assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (12, 12)
 
 
 # --- Regression, multiple choice, many labels ----------------------------------------------------
@@ -425,26 +430,18 @@ def test_random_heads_give_a_mean_and_a_spread(tiny):
 
 def test_the_encoder_stays_as_it_was(checkpoint):
     encoder = Encoder.load(checkpoint("bert"), device="cpu")
-    before = {k: v.clone() for k, v in encoder.model.state_dict().items()}
+    before = copied(encoder.model)
 
     def fail(done, total):
         raise KeyboardInterrupt
 
-    fisher(encoder, examples(), LABELS)
-    gradient_scores(encoder, examples(), LABELS)
     for score in (fisher, gradient_scores):
+        score(encoder, examples(), LABELS)
         with pytest.raises(KeyboardInterrupt):
             score(encoder, examples(), LABELS, progress=fail)
-    assert all(torch.equal(v, before[k]) for k, v in encoder.model.state_dict().items())
+    assert not differing(before, copied(encoder.model))
     assert not any(p.requires_grad or p.grad is not None for p in encoder.model.parameters())
     assert not any(m.training or m._forward_hooks for m in encoder.model.modules())
-
-
-def test_progress_counts_examples_of_all_heads(tiny, monkeypatch):
-    monkeypatch.setattr(gradients, "BACKWARD_TOKENS", 60)
-    encoder, seen = Encoder.load(tiny, device="cpu"), []
-    fisher(encoder, examples(), LABELS, seeds=(0, 1), progress=lambda *now: seen.append(now))
-    assert seen == sorted(seen) and len(seen) > 3 and seen[-1] == (12, 12)
 
 
 # --- What means nothing, and what is refused -----------------------------------------------------

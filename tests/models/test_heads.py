@@ -6,7 +6,7 @@ import torch
 from layerscout.models import Encoder, Head, make_classifier, make_family_head
 from layerscout.plans import Plan
 from tiny import SENTENCES
-from tuned import load
+from tuned import copied, differing, load
 
 NAMES = ("bad", "fair", "good")
 
@@ -15,7 +15,7 @@ def test_equals_the_head_of_the_classifier(encoder):
     tokens = encoder.tokenize(SENTENCES[:5])
     inputs = encoder.batch(tokens, torch.arange(5).numpy())
     whole = make_classifier(encoder, Plan((), encoder.blocks), NAMES, seed=3)
-    before = {name: tensor.clone() for name, tensor in encoder.model.state_dict().items()}
+    before = copied(encoder.model)
     head = make_family_head(encoder, NAMES, seed=3)
     with torch.no_grad():
         places = torch.from_numpy(
@@ -27,8 +27,7 @@ def test_equals_the_head_of_the_classifier(encoder):
     assert not [name for name in sizes if "embeddings" in name or "layer." in name]
     head(state).sum().backward()
     torch.optim.SGD(head.parameters(), 1.0).step()
-    after = encoder.model.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not differing(before, copied(encoder.model))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

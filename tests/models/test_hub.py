@@ -5,9 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hub import Hub, hub
+from hub import hub
 from tiny import SENTENCES, tiny_checkpoint
 
 # What every process starts with: addresses off this machine are noted and refused before anything
@@ -59,38 +59,23 @@ print(json.dumps({"elsewhere": sorted(elsewhere), **answers}))
 GLUE_CARD = """---
 configs:
 - config_name: cola
-  data_files:
-  - split: train
-    path: cola/train-*
+  data_files: [{split: train, path: cola/train-*}]
 - config_name: sst2
   data_files:
-  - split: train
-    path: sst2/train-*
-  - split: validation
-    path: sst2/validation-*
-  - split: test
-    path: sst2/test-*
+  - {split: train, path: sst2/train-*}
+  - {split: validation, path: sst2/validation-*}
+  - {split: test, path: sst2/test-*}
 dataset_info:
 - config_name: cola
   features:
-  - name: sentence
-    dtype: string
-  - name: label
-    dtype: int64
-  - name: idx
-    dtype: int32
+  - {name: sentence, dtype: string}
+  - {name: label, dtype: int64}
+  - {name: idx, dtype: int32}
 - config_name: sst2
   features:
-  - name: sentence
-    dtype: string
-  - name: label
-    dtype:
-      class_label:
-        names:
-          '0': negative
-          '1': positive
-  - name: idx
-    dtype: int32
+  - {name: sentence, dtype: string}
+  - {name: label, dtype: {class_label: {names: {'0': negative, '1': positive}}}}
+  - {name: idx, dtype: int32}
 ---
 """
 
@@ -103,15 +88,6 @@ class Malicious:
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, (str(self.trace),)
-
-
-@dataclass(frozen=True)
-class Served:
-    """The running hub, the folders behind it, and the trace that must never appear."""
-
-    hub: Hub
-    models: dict[str, Path]
-    trace: Path
 
 
 def write_split(path: Path, labels: list[int], column: str) -> None:
@@ -139,26 +115,30 @@ def write_models(folder: Path, trace: Path) -> dict[str, Path]:
 
 
 def write_datasets(folder: Path) -> dict[str, Path]:
-    glue, reviews = folder / "glue", folder / "reviews"
-    name = "{}-00000-of-00001.parquet"
-    write_split(glue / "sst2" / name.format("train"), [0, 1, 1] * 10, "sentence")
-    write_split(glue / "sst2" / name.format("validation"), [0, 1] * 5, "sentence")
-    # The hub's test splits of GLUE have no labels: -1 stands for each of them.
-    write_split(glue / "sst2" / name.format("test"), [-1] * 4, "sentence")
-    write_split(glue / "cola" / name.format("train"), [0, 1] * 3, "sentence")
-    (glue / "README.md").write_text(GLUE_CARD)
-    write_split(reviews / "data" / name.format("train"), [0, 1, 2] * 8, "text")
-    write_split(reviews / "data" / name.format("validation"), [0, 1, 2] * 2, "text")
-    return {"nyu-mll/glue": glue, "org/reviews": reviews, "org/gated": reviews}
+    splits = {
+        "glue/sst2/train": ([0, 1, 1] * 10, "sentence"),
+        "glue/sst2/validation": ([0, 1] * 5, "sentence"),
+        # The hub's test splits of GLUE have no labels: -1 stands for each of them.
+        "glue/sst2/test": ([-1] * 4, "sentence"),
+        "glue/cola/train": ([0, 1] * 3, "sentence"),
+        "reviews/data/train": ([0, 1, 2] * 8, "text"),
+        "reviews/data/validation": ([0, 1, 2] * 2, "text"),
+    }
+    for name, (labels, column) in splits.items():
+        write_split(folder / f"{name}-00000-of-00001.parquet", labels, column)
+    (folder / "glue" / "README.md").write_text(GLUE_CARD)
+    reviews = folder / "reviews"
+    return {"nyu-mll/glue": folder / "glue", "org/reviews": reviews, "org/gated": reviews}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """Run the hub; return it, the folders behind it, and the trace that must never appear."""
     folder = tmp_path_factory.mktemp("hub")
     trace = folder / "trace"
     models = write_models(folder / "models", trace)
     with hub(models, write_datasets(folder / "datasets"), gated={"org/gated"}) as running:
-        yield Served(running, models, trace)
+        yield SimpleNamespace(hub=running, models=models, trace=trace)
 
 
 def ask(environment: dict[str, str], code: str) -> dict[str, Any]:
@@ -177,17 +157,9 @@ def ask(environment: dict[str, str], code: str) -> dict[str, Any]:
     return answers
 
 
-@dataclass(frozen=True)
-class Online:
-    """What one process got through layerscout, where it keeps its cache, and what it asked."""
-
-    answers: dict[str, Any]
-    home: Path
-    requests: list[str]
-
-
 @pytest.fixture(scope="module")
-def online(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Online:
+def online(served: Any, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Return what one process got, where it keeps its cache, and what it requested."""
     home, before = tmp_path_factory.mktemp("home"), len(served.hub.requests)
     code = f"""
 import torch
@@ -211,42 +183,41 @@ answers["encoders"] = {{
 }}
 """
     answers = ask(served.hub.environment(home), code)
-    return Online(answers, home, served.hub.requests[before:])
+    requests = served.hub.requests[before:]
+    return SimpleNamespace(answers=answers, home=home, requests=requests)
 
 
-def test_tasks_load_by_their_hub_names(online: Online) -> None:
+def test_tasks_load_by_their_hub_names(online: Any) -> None:
     answers, errors = online.answers, online.answers["tasks"]
     names, first = ["negative", "positive"], SENTENCES[0] + " (0)"
-    assert answers["glue/sst2"] == [names, [0, 1, 1] * 10, first, [0, 1] * 5]
-    assert answers["nyu-mll/glue/sst2"] == answers["glue/sst2"]
+    for name in ("glue/sst2", "nyu-mll/glue/sst2"):
+        assert answers[name] == [names, [0, 1, 1] * 10, first, [0, 1] * 5]
     assert answers["org/reviews"] == [["0", "1", "2"], [0, 1, 2] * 8, first, [0, 1, 2] * 2]
-    for error in errors.values():
-        check_one_line(error)
+    check_lines(errors.values())
     assert "'org/nothing' doesn't exist" in errors["org/nothing"][1]
     assert "gated" in errors["org/gated"][1]
     # Only the configuration that was asked for is fetched.
     assert not any("/cola/train" in line for line in online.requests)
 
 
-def test_encoders_load_by_their_hub_names(online: Online) -> None:
+def test_encoders_load_by_their_hub_names(online: Any) -> None:
     answers, errors = online.answers, online.answers["encoders"]
     assert answers["org/safe"] and answers["org/both"] and answers["org/pickled"]
     # "both" has good safetensors beside malicious pickled weights: those are not even fetched.
     pickled = [line for line in online.requests if line.endswith("/pytorch_model.bin")]
     assert pickled and not any("/org/both/" in line for line in pickled)
-    for error in errors.values():
-        check_one_line(error)
+    check_lines(errors.values())
     assert "gated" in errors["org/gated"][1]
 
 
-def test_malicious_weights_never_run(online: Online, served: Served) -> None:
+def test_malicious_weights_never_run(online: Any, served: Any) -> None:
     assert not served.trace.exists()
     kind, text = online.answers["encoders"]["org/malicious"]
     assert kind == "InputError"
     assert "weights_only" not in text  # torch's own advice is to let the pickled code run
 
 
-def test_nothing_else_is_asked(online: Online) -> None:
+def test_nothing_else_is_asked(online: Any) -> None:
     # A conversion of pickled weights would begin with the list of commits.
     assert not any("/commits/" in line or "/discussions" in line for line in online.requests)
     # `datasets` asks its viewer, whose address it derives from the hub's.
@@ -254,7 +225,7 @@ def test_nothing_else_is_asked(online: Online) -> None:
 
 
 @pytest.mark.whole
-def test_what_was_loaded_before_loads_offline(online: Online, served: Served) -> None:
+def test_what_was_loaded_before_loads_offline(online: Any, served: Any) -> None:
     before = len(served.hub.requests)
     code = """
 from layerscout.data import Task
@@ -265,8 +236,7 @@ answers["errors"] = [refusal(Task.load, "org/new"), refusal(Encoder.load, "org/n
 """
     answers = ask(served.hub.environment(online.home) | {"HF_HUB_OFFLINE": "1"}, code)
     assert (answers["labels"], answers["blocks"]) == (["negative", "positive"], 4)
-    for error in answers["errors"]:
-        check_one_line(error)
+    check_lines(answers["errors"])
     assert served.hub.requests[before:] == [] and answers["elsewhere"] == []
 
 
@@ -282,14 +252,12 @@ from layerscout.models import Encoder
 answers["errors"] = [refusal(Task.load, "glue/sst2"), refusal(Encoder.load, "org/safe")]
 """
     answers = ask(environment, code)
-    for error in answers["errors"]:
-        check_one_line(error)
+    check_lines(answers["errors"])
     assert answers["elsewhere"] == []
 
 
-def check_one_line(error: list[str] | None) -> None:
-    """Check that an error, as `refusal` gives it, is one that a user is meant to see."""
-    assert error is not None
-    kind, text = error
-    assert kind == "InputError", text
-    assert text and "\n" not in text and len(text) < 500
+def check_lines(errors: Iterable[list[str]]) -> None:
+    """Check that errors, as `refusal` gives them, are ones that a user is meant to see."""
+    for kind, text in errors:
+        assert kind == "InputError", text
+        assert text and "\n" not in text and len(text) < 500

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from inputs import expect_refused
 from layerscout.data import Targets
 from layerscout.models import load as load_saved, locate_parameters, make_classifier
 from layerscout.plans import make_plan
 from layerscout.states import Examples, compute_logits
 from tiny import SENTENCES
-from tuned import NAMES, cheaply, choices_task, copied, differing, fitted, labels_for, load, task_of
+from tuned import NAMES, cheaply, copied, differing, fitted, labels_for, load, task_of
 
 
 @pytest.mark.parametrize("notation", ["(3, 3, 3)", "full"])
@@ -70,14 +69,6 @@ def test_what_is_saved_is_loaded_again(tmp_path, method, plan):
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     assert "layerscout.load" in card
     assert not differing(copied(load_saved(tmp_path / "out" / "model")), copied(result.model))
-
-
-def test_where_it_cannot_be(tmp_path):
-    bert = load(tmp_path / "bert")
-    options = {"classifier": "mean-linear"}
-    expect_refused("mean-linear … family", cheaply, bert, choices_task(), "top:1", **options)
-    expect_refused("LoRA", cheaply, bert, task_of(), "top:1", method="lora", **options)
-    expect_refused("mean-linear", cheaply, bert, task_of(), "top:1", classifier="linear")
 
 
 def test_tamkins_preset_asks_for_it(tmp_path):

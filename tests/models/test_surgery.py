@@ -27,7 +27,6 @@ from layerscout.models import (
     methods,
     untie_blocks,
 )
-from layerscout.models.architecture import is_linear
 from layerscout.plans import Plan, make_plan
 from tiny import SENTENCES, inputs_of, logits_of, tiny_checkpoint, trains
 from tuned import copied, differing
@@ -36,29 +35,20 @@ LABELS = ["bad", "so-so", "très “good”"]
 
 # What lies in the head, by the names of the libraries' own classifiers.
 HEADS = {
+    **dict.fromkeys(("camembert", "electra", "mpnet", "roberta", "xlm-roberta"), r"classifier\."),
+    **dict.fromkeys(("deberta", "deberta-v2"), r"pooler\.|classifier\."),
+    **dict.fromkeys(
+        ("gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"),
+        r"model\.norm\.|score\.",
+    ),
     "albert": r"albert\.pooler\.|classifier\.",
     "bert": r"bert\.pooler\.|classifier\.",
-    "camembert": r"classifier\.",
-    "deberta": r"pooler\.|classifier\.",
-    "deberta-v2": r"pooler\.|classifier\.",
     "distilbert": r"pre_classifier\.|classifier\.",
-    "electra": r"classifier\.",
     "eurobert": r"model\.norm\.|dense\.|classifier\.",
-    "gemma2": r"model\.norm\.|score\.",
-    "gemma3_text": r"model\.norm\.|score\.",
     "gpt2": r"transformer\.ln_f\.|score\.",
     "gpt_neox": r"gpt_neox\.final_layer_norm\.|score\.",
-    "llama": r"model\.norm\.|score\.",
-    "mistral": r"model\.norm\.|score\.",
     "modernbert": r"model\.final_norm\.|head\.|classifier\.",
-    "mpnet": r"classifier\.",
     "nomic_bert": r"nomic_bert\.pooler\.|classifier\.",
-    "olmo2": r"model\.norm\.|score\.",
-    "phi3": r"model\.norm\.|score\.",
-    "qwen2": r"model\.norm\.|score\.",
-    "qwen3": r"model\.norm\.|score\.",
-    "roberta": r"classifier\.",
-    "xlm-roberta": r"classifier\.",
     "xlm-roberta-xl": r"roberta\.encoder\.LayerNorm\.|classifier\.",
 }
 
@@ -212,18 +202,18 @@ def test_logits_of_real_checkpoints_are_the_librarys(name):
 
 
 def test_the_revision_of_a_hub_model_is_asked_for(bert, monkeypatch):
-    asked = {}
+    wanted = {}
 
     def from_pretrained(source, **options):
-        asked.update(options, source=source)
+        wanted.update(options, source=source)
         model = AutoModelForSequenceClassification.from_config(options["config"])
         return model, {"missing_keys": [], "mismatched_keys": []}
 
     monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", from_pretrained)
     encoder = replace(Encoder.load(bert), source="org/name", revision="0123abc")
     make_classifier(encoder, Plan((), 4), LABELS)
-    assert (asked["source"], asked["revision"]) == ("org/name", "0123abc")
-    assert asked["local_files_only"]
+    assert (wanted["source"], wanted["revision"]) == ("org/name", "0123abc")
+    assert wanted["local_files_only"]
 
 
 def test_nothing_is_said(folder, capfd):
@@ -406,9 +396,10 @@ def adapted(model):
 
 def linear(model, tuned):
     """Name the linear layers of some blocks, from their names."""
-    names = {n for n, module in model.named_modules() if is_linear(module)}
-    block = r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\."
-    found = {n: re.search(block, f".{n}") for n in names}
+    block = re.compile(r"\.(?:layers?|h|albert_layer_groups)\.(\d+)\.")
+    kinds = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
+    names = [n for n, module in model.named_modules() if isinstance(module, kinds)]
+    found = {name: block.search(f".{name}") for name in names}
     return {n for n, at in found.items() if at and int(at[1]) + 1 in tuned}
 
 
@@ -444,17 +435,15 @@ def test_peft_adapts_what_is_planned(folder, bare):
 
 
 def test_many_blocks_are_not_mixed_up(tmp_path):
-    folder = tiny_checkpoint(tmp_path / "deep", "bert", blocks=23)
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    model = classifier(tiny_checkpoint(tmp_path / "deep", "bert", blocks=23))
     expected = linear(model, {1, 2, 11, 12, 22})
     # From 20 names on, peft shortens them.
     wrapped = get_peft_model(model, lora_config(model, "blocks:1-2,11-12,22@23"))
-    assert adapted(wrapped) == expected
-    assert len(expected) == 30
+    assert adapted(wrapped) == expected and len(expected) == 30
 
 
 def test_options_reach_peft(bert):
-    model = AutoModelForSequenceClassification.from_pretrained(bert)
+    model = classifier(bert)
     config = lora_config(model, "top:1", r=4, lora_alpha=7, bias="lora_only")
     assert (config.r, config.lora_alpha, config.bias) == (4, 7, "lora_only")
     assert config.task_type == "SEQ_CLS"

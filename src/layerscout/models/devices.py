@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +43,8 @@ def resolve_precision(precision: Precision, device: torch.device) -> Computed:
     Raises:
         InputError: if there is no such precision, or the processor does not compute it.
     """
-    known = ("float32", "bfloat16", "float16", "auto")
-    if precision not in known:
-        raise make_unknown_error("precision", precision, known)
+    if precision not in get_args(Precision):
+        raise make_unknown_error("precision", precision, get_args(Precision))
     cpu: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     half = cpu.get("avx512_fp16") or cpu.get("amx_fp16")
     if precision == "float16" and device.type == "cpu" and not half:

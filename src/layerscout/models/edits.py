@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import chain
 from math import erf
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,6 +104,8 @@ def edit(
     training = parent.training
 
     def restore() -> None:
+        if getattr(parent, attribute) is blocks:
+            return
         if getattr(parent, attribute) is not changed[0][2]:
             raise InputError("the model was edited again since; undo the later edit first")
         for owner, name, value in earlier:
@@ -115,25 +118,16 @@ def edit(
     return Undo(restore)
 
 
-class Undo:
-    """An edit of a model that can be undone: by `close`, or at the end of a `with` statement."""
+class Undo(AbstractContextManager["Undo"]):
+    """An edit of a model that can be undone: by `close`, or at the end of a `with` statement.
 
-    def __init__(self, restore: Callable[[], None]) -> None:
+    Attributes:
+        close: undoes the edit; a second time does nothing.
+    """
+
+    def __init__(self, close: Callable[[], None]) -> None:
         """Keep what undoes it."""
-        self._restore: Callable[[], None] | None = restore
-
-    def close(self) -> None:
-        """Undo the edit; a second time does nothing.
-
-        Raises:
-            InputError: if a later edit is not undone yet.
-        """
-        if self._restore is not None:
-            self._restore()
-            self._restore = None
-
-    def __enter__(self) -> Self:
-        return self
+        self.close = close
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -149,22 +143,20 @@ def apply_edits(encoder: Encoder, spec: EditSpec) -> Encoder:
     Raises:
         InputError: as `edit`, or if no checkpoint of the family could hold the blocks.
     """
-    from layerscout.models.guessing import agrees_rebuilt
+    from layerscout.models.guessing import check_rebuilt
 
     order = arrange_blocks(encoder.model, spec.edits).order
     tensors = chain(encoder.model.parameters(), encoder.model.buffers())
     model = copy.deepcopy(encoder.model, {id(tensor): tensor for tensor in tensors})
     edit(model, spec.edits, seed=spec.seed, weight_init=spec.weight_init)
     try:
-        moved = list(order) != list(range(1, encoder.blocks + 1))
-        survives = not moved or agrees_rebuilt(model, encoder.family, len(order))
-    except Exception:  # the library refuses configurations in many ways
-        survives = False
-    if not survives:
+        if list(order) != list(range(1, encoder.blocks + 1)):
+            check_rebuilt(model, encoder.family, len(order))
+    except Exception as error:  # the library refuses configurations in many ways
         raise InputError(
             f"{encoder.name} with its blocks in another order would compute something else after "
             f"saving and loading, got {format_edits(spec.edits):.80}; keep the order of the blocks"
-        )
+        ) from error
     return replace(encoder, model=model.requires_grad_(False), edit_spec=spec)
 
 

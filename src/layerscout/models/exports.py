@@ -166,11 +166,10 @@ def _load_whole(encoder: Encoder, config: Any) -> tuple[Any, set[str], list[str]
     import transformers
 
     name, warnings = encoder.name, list[str]()
-    named = (config.architectures or [None])[0]
-    kind: Any = getattr(transformers, named or "AutoModel", None)
-    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
-    same = is_model and getattr(kind.config_class, "model_type", None) == config.model_type
-    if named is not None and not same:
+    named = (config.architectures or ["AutoModel"])[0]
+    kind: Any = getattr(transformers, named, None)
+    family = getattr(getattr(kind, "config_class", None), "model_type", None)
+    if named != "AutoModel" and family != config.model_type:
         kind = transformers.AutoModel
         warnings.append(
             f"{name} is of the class {named}, which transformers does not have; it is saved as the "

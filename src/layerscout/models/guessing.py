@@ -42,14 +42,14 @@ def agree(states: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> boo
     return bool((states - expected).abs().max() <= tolerance * expected.abs().max())
 
 
-def agrees_rebuilt(model: Any, family: Family, blocks: int) -> bool:
-    """Return whether a model of the first `blocks` blocks gives their state, once saved and loaded.
+def check_rebuilt(model: Any, family: Family, blocks: int) -> None:
+    """Check that a model of the first `blocks` blocks gives their state, once saved and loaded.
 
     It is made from a configuration that was written and read, with the same weights, which are
     shared, and tried on two short inputs.
 
     Raises:
-        Exception: of any kind, if the configuration is refused or asks for other weights.
+        Exception: of any kind, if it does not, or the library refuses the configuration.
     """
     from transformers import AutoModel
 
@@ -63,8 +63,9 @@ def agrees_rebuilt(model: Any, family: Family, blocks: int) -> bool:
     short, inputs = short.to(model.device), make_short_inputs(model)
     seen = inputs["attention_mask"].bool()
     with eval_mode(model), eval_mode(short):
-        again = run_until(short, family, inputs, blocks)
-        return agree(again[seen], run_until(model, family, inputs, blocks)[seen])
+        again, state = (run_until(each, family, inputs, blocks) for each in (short, model))
+    if not agree(again[seen], state[seen]):
+        raise ValueError("it gives something else")
 
 
 # Tokens of an input with which padding is tried a second time: windows may be as short.
@@ -93,12 +94,9 @@ def guess_family(name: str, model: Any) -> tuple[Family, list[str]]:
         for path, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and len(module) == blocks
     ]
-    if len(lists) != 1:
-        raise InputError(
-            f"{refused}its {blocks} blocks are not in one list of modules; use a model of another "
-            "family"
-        )
     try:
+        if len(lists) != 1:
+            raise _UnlikeError(f"its {blocks} blocks are not in one list of modules")
         inputs = make_short_inputs(model)
         family = _look(model, Family(lists[0], adapted=None, tried=True), inputs)
         _try_resuming(model, family, inputs)
@@ -226,13 +224,11 @@ def _try_positions(model: Any, family: Family) -> Family:
 def _try_cutting(model: Any, family: Family) -> None:
     """Compare a state with what a model of the blocks below gives."""
     try:
-        same = agrees_rebuilt(model, family, max(1, model.config.num_hidden_layers // 2))
+        check_rebuilt(model, family, max(1, model.config.num_hidden_layers // 2))
     except Exception as error:  # the library refuses configurations in many ways
         raise _UnlikeError(
             f"its first blocks cannot be used as a shorter model ({first_line(error):.80})"
         ) from error
-    if not same:
-        raise _UnlikeError("its first blocks give something else when used as a shorter model")
 
 
 def _look_at_sizes(name: str, model: Any, family: Family) -> tuple[Family, list[str]]:

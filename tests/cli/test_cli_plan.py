@@ -33,17 +33,41 @@ def scanned(tiny, tmp_path_factory):
     return folder
 
 
+def merge(content, changes):
+    """Change what JSON holds, deep inside as well; ... takes an entry away."""
+    for name, value in changes.items():
+        if value is ...:
+            del content[name]
+        elif isinstance(value, dict) and value:
+            merge(content.setdefault(name, {}), value)
+        else:
+            content[name] = value
+
+
+def leading(**values):
+    """Return changes of the score that the plan goes by."""
+    return {"scores": {DEFAULT: values}}
+
+
 @pytest.fixture
 def changed(scanned, tmp_path):
     """Return a folder whose scan.json is the scan with changes made to it."""
 
-    def changed(change):
+    def changed(**changes):
         content = json.loads((scanned / "scan.json").read_text())
-        change(content)
+        merge(content, changes)
         (tmp_path / "scan.json").write_text(json.dumps(content))
         return tmp_path
 
     return changed
+
+
+@pytest.fixture(scope="module")
+def albert(tmp_path_factory):
+    """Return a folder with the scan of a model whose blocks share their weights."""
+    folder = tmp_path_factory.mktemp("albert")
+    scan(str(tiny_checkpoint(folder / "model", "albert")), "demo", examples=40).save(folder)
+    return folder
 
 
 def test_a_plan_from_one_command(run, scanned, tiny):
@@ -100,11 +124,9 @@ def test_json_alone_on_standard_output(run, scanned, tmp_path):
 
 
 def test_the_next_command_can_be_typed(run, changed):
-    def change(content):
-        content["model"]["name"] = "my models/bert; rm"
-        content["settings"] |= {"data": "it's.csv", "validation": 0.2, "max_length": 64, "seed": 3}
-
-    _, printed, _ = run("plan", changed(change), "--epochs", 4)
+    settings = {"data": "it's.csv", "validation": 0.2, "max_length": 64, "seed": 3}
+    folder = changed(model={"name": "my models/bert; rm"}, settings=settings)
+    _, printed, _ = run("plan", folder, "--epochs", 4)
     line = next(li for li in printed.splitlines() if li.startswith("next: "))
     assert shlex.split(line.removeprefix("next: ")) == [
         "layerscout", "tune", "my models/bert; rm", "it's.csv", "--validation", "0.2",
@@ -115,52 +137,50 @@ def test_the_next_command_can_be_typed(run, changed):
 @pytest.mark.parametrize(("given", "counted", "carried"), [(None, 50, None), (5, 5, "5")])
 def test_few_examples_are_passed_over_as_often_as_by_tune(run, changed, given, counted, carried):
     """58 examples are 2 steps; the next command says how long only where tune would differ."""
-
-    def few(content):
-        content["task"] |= {"validation_examples": 6, "examples_available": 58}
-
-    folder = changed(few)
+    folder = changed(task={"validation_examples": 6, "examples_available": 58})
     assert Scan.load(folder).planning(epochs=given).work.epochs == counted
     _, printed, _ = run("plan", folder, *([] if given is None else ["--epochs", given]))
-    line = next(li for li in printed.splitlines() if li.startswith("next: "))
-    words = shlex.split(line)
+    words = shlex.split(next(li for li in printed.splitlines() if li.startswith("next: ")))
     assert (words[words.index("--epochs") + 1] if "--epochs" in words else None) == carried
 
 
-def test_validation_examples_are_known_or_a_tenth(changed):
-    def unknown(content):
-        content["task"] |= {"validation_examples": None, "examples_available": 1000}
-
-    def known(content):
-        content["task"] |= {"validation_examples": 70, "examples_available": 1000}
-
-    works = [Scan.load(changed(change)).planning().work for change in (unknown, known)]
-    assert [(work.examples, work.validation) for work in works] == [(900, 100), (1000, 70)]
+@pytest.mark.parametrize(("held_out", "counted"), [(None, (900, 100)), (70, (1000, 70))])
+def test_validation_examples_are_known_or_a_tenth(changed, held_out, counted):
+    folder = changed(task={"validation_examples": held_out, "examples_available": 1000})
+    work = Scan.load(folder).planning().work
+    assert (work.examples, work.validation) == counted
 
 
-def test_the_state_named_decides_and_not_the_best(run, changed):
-    def top(content):
-        content["scores"][DEFAULT] |= {"values": [0.5, 0.6, 0.7, 0.8, 0.9]}
-        content["scores"][DEFAULT]["details"]["named"] = 4
-
-    reason = run("plan", changed(lambda content: None))[1].split("plan (")[1]
+def test_the_state_named_decides_and_not_the_best(run, scanned, changed):
+    reason = run("plan", scanned)[1].split("plan (")[1]
     assert reason.startswith("3, 3, 3): state 3: held-out quality of a head is 0.80 there, against")
-    printed = run("plan", changed(top), "--strategy", "best-down:1@top")[1]
+    folder = changed(**leading(values=[0.5, 0.6, 0.7, 0.8, 0.9], details={"named": 4}))
+    printed = run("plan", folder, "--strategy", "best-down:1@top")[1]
     assert "plan (4, 4, 4): best-down:1@top was asked for" in printed
-    assert "plan (4, 4, 4): state 4: held-out" in run("plan", changed(top))[1]
+    assert "plan (4, 4, 4): state 4: held-out" in run("plan", folder)[1]
 
 
-def test_shared_weights_are_copied_when_asked_for(run, tmp_path):
-    folder = tiny_checkpoint(tmp_path / "albert", "albert")
-    scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
-    _, printed, _ = run("plan", tmp_path, "--strategy", "top:1")
-    assert "--untie gives each its own copy" in printed
-    assert "--plan '(4, 4, 4)' --untie" in printed
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--strategy", "top:1"], "--untie gives each its own copy"),
+        (
+            ["--method", "adapter", "--bottleneck", 4],
+            "this method separates blocks that share weights; --untie gives each its own copy",
+        ),
+        (["--method", "lora", "--strategy", "full"], None),
+    ],
+)
+def test_shared_weights_are_copied_where_a_plan_needs_it(run, albert, tmp_path, options, why):
+    code, printed, _ = run("plan", albert, *options, "-o", tmp_path)
     content = json.loads((tmp_path / "plan.json").read_text())
-    assert content["untie"] is True
-    counts = content["model"]["parameters"]
-    assert content["cost"]["total"] == counts["total"] + 3 * counts["blocks"][0]
-    assert content["cost"]["trainable"] == counts["blocks"][0] + counts["head"]
+    assert code == 0 and content["untie"] is (why is not None)
+    assert ("--untie" in printed) is content["untie"] and (why or "") in printed
+    if "top:1" in options:
+        assert "--plan '(4, 4, 4)' --untie" in printed
+        counts = content["model"]["parameters"]
+        assert content["cost"]["total"] == counts["total"] + 3 * counts["blocks"][0]
+        assert content["cost"]["trainable"] == counts["blocks"][0] + counts["head"]
 
 
 @pytest.mark.parametrize(
@@ -198,115 +218,55 @@ def test_a_method_in_python(scanned):
         found.plan(method="adaptor")
 
 
-def test_a_method_of_its_own_for_each_block_unties(run, tmp_path):
-    folder = tiny_checkpoint(tmp_path / "albert", "albert")
-    scan(str(folder), "demo", examples=40, progress=False).save(tmp_path)
-    code, printed, _ = run("plan", tmp_path, "--method", "adapter", "--bottleneck", 4)
-    assert code == 0
-    assert (
-        "this method separates blocks that share weights; --untie gives each its own copy"
-        in printed
-    )
-    content = json.loads((tmp_path / "plan.json").read_text())
-    assert content["untie"] is True
-    assert "best-up" in [option["strategy"] for option in content["options"]] or not content["best"]
-    assert run("plan", tmp_path, "--method", "lora", "--strategy", "full", "-q")[0] == 0
-    assert json.loads((tmp_path / "plan.json").read_text())["untie"] is False
+NOWHERE = leading(values=[None] * 5)
+MISTAKES = [
+    ("--strategy best-dwon:1@top", {}, "unknown strategy 'best-dwon:1@top'"),
+    ("--strategy rank:1", {}, "needs a block score such as fisher"),
+    ("--strategy '(1, 2, 5)'", {}, "1..4"),
+    ("--budget 0.01", {}, "the cheapest needs"),
+    ("--budget 50", {}, "above 0 and up to 1"),
+    ("--strategy top:1 --budget inf", {}, "up to 1, got inf"),
+    ("--strategy top:1 --budget nan", {}, "up to 1, got nan"),
+    ("--rank 4", {}, "`rank` is an option of lora, not of the method"),
+    ("--method adapter --bottleneck 0", {}, "`bottleneck` must be a whole number from 1 on, got 0"),
+    ("--method lora --strategy head:2", {}, "lora tunes blocks, but head:2 tunes none; use --meth"),
+    ("--method prefix-tuning", {"model": {"family": "modernbert"}}, "needs attention without rela"),
+    ("--epochs 0", {}, "`epochs` must be a whole number from 1 on"),
+    ("--score nc1", {}, "unknown score of this scan"),
+    ("--strategy best-up", NOWHERE, "the score found none"),
+    ("-o SCAN/scan.json", {}, "scan.json"),
+    # What is wrong with a scan; where it is an older one, it is to be made again.
+    ("", {"model": {"hidden_size": -16}}, "must be a whole number from 1 on, got -16; scan again"),
+    ("", {"model": {"weights": ...}}, "lacks 'weights'; scan again"),
+    ("", {"task": {"validation_examples": ...}}, "scan again"),
+    ("", {"model": ...}, "it lacks 'model'"),
+    ("", {"model": None}, "its model is None"),
+    ("", {"model": {}}, "it lacks 'blocks'"),
+    ("", {"model": {"blocks": "4"}}, "`blocks` must be a whole number"),
+    ("", {"task": "x"}, "its task is 'x'"),
+    ("", {"task": [1]}, "its task is [1]"),
+    ("", {"scores": 3}, "its scores is 3"),
+    ("", {"scores": {}}, "it has no scores"),
+    ("", {"diagnostics": [1]}, "its diagnostics is [1]"),
+    ("", {"stability": [1, 2]}, "its stability is [1, 2]"),
+    ("", leading(values=[1.0]), "5 finite values"),
+    ("", leading(values=[float("nan")] * 5), "NaN is not finite"),
+]
 
 
-def drop(part, key):
-    def change(content):
-        del content[part][key]
-
-    return change
-
-
-MISTAKES = {
-    "unknown": (None, ["--strategy", "best-dwon:1@top"], "unknown strategy 'best-dwon:1@top'"),
-    "no ranking": (None, ["--strategy", "rank:1"], "needs a block score such as fisher"),
-    "outside": (None, ["--strategy", "(1, 2, 5)"], "1..4"),
-    "too cheap": (None, ["--budget", "0.01"], "the cheapest needs"),
-    "per cent": (None, ["--budget", "50"], "above 0 and up to 1"),
-    "budget beside a plan": (None, ["--strategy", "top:1", "--budget", "inf"], "up to 1, got inf"),
-    "no budget": (None, ["--strategy", "top:1", "--budget", "nan"], "up to 1, got nan"),
-    "negative model": (
-        lambda content: content["model"].update(hidden_size=-16),
-        [],
-        "`hidden_size` must be a whole number from 1 on, got -16; scan again",
-    ),
-    "no such option": (None, ["--rank", "4"], "`rank` is an option of lora, not of the method"),
-    "no bottleneck": (
-        None,
-        ["--method", "adapter", "--bottleneck", "0"],
-        "`bottleneck` must be a whole number from 1 on, got 0",
-    ),
-    "no blocks": (
-        None,
-        ["--method", "lora", "--strategy", "head:2"],
-        "lora tunes blocks, but head:2 tunes none; use --method full",
-    ),
-    "other attention": (
-        lambda content: content["model"].update(family="modernbert"),
-        ["--method", "prefix-tuning"],
-        "prefix-tuning needs attention without relative positions and without windows",
-    ),
-    "no epochs": (None, ["--epochs", "0"], "`epochs` must be a whole number from 1 on"),
-    "no such score": (None, ["--score", "nc1"], "unknown score of this scan"),
-    "older model": (drop("model", "weights"), [], "lacks 'weights'; scan again"),
-    "older task": (drop("task", "validation_examples"), [], "scan again"),
-    "no best": (
-        lambda content: content["scores"][DEFAULT].update(values=[None] * 5),
-        ["--strategy", "best-up"],
-        "the score found none",
-    ),
-    "file in the way": (None, ["-o", "SCAN/scan.json"], "scan.json"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(run, changed, mistake):
-    change, arguments, rule = MISTAKES[mistake]
-    folder = changed(change or (lambda content: None))
-    arguments = [a.replace("SCAN", str(folder)) for a in arguments]
-    code, printed, errors = run("plan", folder, *arguments)
-    assert (code, printed) == (2, "")
-    assert errors.startswith("layerscout: ") and errors.count("\n") == 1
-    assert rule in errors
+@pytest.mark.parametrize(("options", "changes", "words"), MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(run, changed, options, changes, words):
+    folder = changed(**changes)
+    options = options.replace("SCAN", str(folder))
+    code, printed, errors = run("plan", folder, *shlex.split(options))
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith("layerscout: ") and words in errors
+    assert options or "scan again" in words or "scan.json is not a scan: " in errors
     assert not (folder / "plan.json").exists()
 
 
-def put(part, value):
-    return lambda content: content.update({part: value})
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda content: content.pop("model"), "it lacks 'model'"),
-        (put("model", None), "its model is None"),
-        (put("model", {}), "it lacks 'blocks'"),
-        (put("task", "x"), "its task is 'x'"),
-        (put("task", [1]), "its task is [1]"),
-        (put("scores", 3), "its scores is 3"),
-        (put("scores", {}), "it has no scores"),
-        (put("diagnostics", [1]), "its diagnostics is [1]"),
-        (put("stability", [1, 2]), "its stability is [1, 2]"),
-        (lambda content: content["scores"][DEFAULT].update(values=[1.0]), "5 finite values"),
-        (
-            lambda content: content["scores"][DEFAULT].update(values=[float("nan")] * 5),
-            "NaN is not finite",
-        ),
-        (lambda content: content["model"].update(blocks="4"), "`blocks` must be a whole number"),
-    ],
-)
-def test_what_is_wrong_with_a_scan_is_said(run, changed, change, words):
-    code, _, errors = run("plan", changed(change))
-    assert code == 2 and errors.count("\n") == 1
-    assert "scan.json is not a scan: " in errors and words in errors
-
-
 def test_the_file_of_a_scan_will_do(run, changed):
-    path = changed(lambda content: None) / "scan.json"
+    path = changed() / "scan.json"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as some editors put it
     assert run("plan", path, "-q") == (0, "", "")
     assert (path.parent / "plan.json").is_file()
@@ -326,11 +286,8 @@ def test_plans_in_python(scanned):
 
 
 def test_a_block_score_ranks(changed):
-    def change(content):
-        fisher = {"of": "blocks", "better": "higher", "values": [None, 1.0, 4.0, 2.0, 3.0]}
-        content["scores"]["fisher"] = fisher
-
-    found = Scan.load(changed(change))
+    fisher = {"of": "blocks", "better": "higher", "values": [None, 1.0, 4.0, 2.0, 3.0]}
+    found = Scan.load(changed(scores={"fisher": fisher}))
     assert found.plan("rank:2").tuned == (2, 4)
     assert "rank:2" in [option.strategy for option in found.planning().options]
 

@@ -1,11 +1,11 @@
 """Plans: every strategy, its edges, and the notation in and out."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, strategies as st
 
-from layerscout.errors import InputError
+from inputs import expect_refused
 from layerscout.plans import (
     STRATEGIES,
     LoRA,
@@ -116,14 +116,12 @@ def test_a_plan_may_name_the_embeddings(strategy, tuned, notation):
 
 
 def test_embeddings_are_named_where_that_says_something():
-    with pytest.raises(InputError, match=r"shorter model; write truncate:5 \+ full"):
-        make_plan("emb+(1, 5, 5)", 12)
-    with pytest.raises(InputError, match="lora never tunes the embeddings, got emb"):
-        apply_method(make_plan("emb+top:2", 12), LoRA(), 12)
+    expect_refused("shorter model; write truncate:5 + full", make_plan, "emb+(1, 5, 5)", 12)
+    words = "lora never tunes the embeddings, got emb"
+    expect_refused(words, apply_method, make_plan("emb+top:2", 12), LoRA(), 12)
     assert not apply_method(make_plan("emb+full", 12), LoRA(), 12).embeddings
     for misspelt in ("emb+", "emb+emb", "emb+tip:1", "emb+auto", "embed+top:1"):
-        with pytest.raises(InputError):
-            make_plan(misspelt, 12)
+        expect_refused("", make_plan, misspelt, 12)
 
 
 def test_the_cut_is_below_the_lowest_tuned_block():
@@ -145,25 +143,25 @@ MISTAKES = {
     "top": "top is written top:k",
     "top:all": "top is written top:k",
     "top:0": "count from 1",
-    "top:13": "1..12.*top:13",
-    "rank:13": "1..12.*rank:13",
+    "top:13": "1..12 … top:13",
+    "rank:13": "1..12 … rank:13",
     "head:0": "count from 1",
-    "head:13": "1..12.*got 13",
+    "head:13": "1..12 … got 13",
     "head:ℓ": "where k and ℓ are numbers",
-    "best-down@top": "best-down:k@top or .*best-down:all@top",
+    "best-down@top": "best-down:k@top or … best-down:all@top",
     "best-down:3": "best-down:k@top or",
     "best-down:3@head": "best-down:k@top or",
     "best-up:all@top": "best-up:k@head",
     "best-up:2": "best-up:k@head",
     "auto": "layerscout plan",
-    "blocks:3-1@4": "lowest to the highest.*got 3 to 1",
+    "blocks:3-1@4": "lowest to the highest … got 3 to 1",
     "blocks:1-2-3@4": "blocks:3,7-9@12",
     "blocks:@4": "blocks:3,7-9@12",
     "blocks:0@4": "1..4",
-    "blocks:5@4": "1..4.*got 5",
-    "blocks:3@13": "1..12.*got 13",
+    "blocks:5@4": "1..4 … got 5",
+    "blocks:3@13": "1..12 … got 13",
     "(5, 3, 8)": "got 5 to 3",
-    "(5, 9, 8)": "1..8.*got 5 to 9",
+    "(5, 9, 8)": "1..8 … got 5 to 9",
     "(0, 3, 8)": "got 0 to 3",
     "(1, 2, 999999999)": "1..12",
     "blocks:1-999999999@12": "1..12",
@@ -180,52 +178,51 @@ MISTAKES = {
 
 @pytest.mark.parametrize("strategy", MISTAKES, ids=lambda strategy: repr(strategy[:20]))
 def test_a_mistake_is_one_line(strategy):
-    with pytest.raises(InputError, match=MISTAKES[strategy]) as caught:
-        make_plan(strategy, 12, best=8, ranking=RANKING)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
+    line = expect_refused(MISTAKES[strategy], make_plan, strategy, 12, best=8, ranking=RANKING)
+    assert len(line) < 500
 
 
-def test_a_best_state_at_the_top_leaves_nothing_above():
-    for strategy in ("best-up", "best-up:1@head", "best-up:1@top"):
-        with pytest.raises(InputError, match="use head:12"):
-            make_plan(strategy, 12, best=12)
+GAPS = (None, None, 2.0, float("nan"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "blocks", "known", "words"),
+    [
+        ("best-up best-up:1@head best-up:1@top", 12, {"best": 12}, "use head:12"),
+        ("best-up best-down:1@top best-down:all@best", 12, {}, "top:k"),
+        ("rank:2 rank-bottom:2", 12, {}, "needs a block score such as fisher"),
+        ("best-down:1@top", 12, {"best": 13}, "1..12, got 13"),
+        ("rank:3", 4, {"ranking": GAPS}, "3 of them defined; got 5 and 2"),
+        ("rank:1", 12, {"ranking": GAPS}, "13 entries"),
+    ],
+)
+def test_what_the_scan_does_not_have_is_asked_for(strategies, blocks, known, words):
+    for strategy in strategies.split():
+        expect_refused(words, make_plan, strategy, blocks, **known)
     assert make_plan("best-down:2@top", 12, best=12) == make_plan("top:2", 12)
 
 
-def test_what_the_scan_does_not_have_is_asked_for():
-    for strategy in ("best-up", "best-down:1@top", "best-down:all@best"):
-        with pytest.raises(InputError, match="top:k"):
-            make_plan(strategy, 12)
-    for strategy in ("rank:2", "rank-bottom:2"):
-        with pytest.raises(InputError, match="needs a block score such as fisher"):
-            make_plan(strategy, 12)
-    with pytest.raises(InputError, match="1..12, got 13"):
-        make_plan("best-down:1@top", 12, best=13)
-
-
 def test_blocks_without_a_score_are_never_ranked():
-    values = (None, None, 2.0, float("nan"), 1.0)
-    assert make_plan("rank:2", 4, ranking=values).tuned == (2, 4)
-    assert make_plan("rank-bottom:1", 4, ranking=values).tuned == (4,)
-    with pytest.raises(InputError, match="3 of them defined; got 5 and 2"):
-        make_plan("rank:3", 4, ranking=values)
-    with pytest.raises(InputError, match="13 entries"):
-        make_plan("rank:1", 12, ranking=values)
+    assert make_plan("rank:2", 4, ranking=GAPS).tuned == (2, 4)
+    assert make_plan("rank-bottom:1", 4, ranking=GAPS).tuned == (4,)
 
 
-def test_plans_check_themselves():
-    with pytest.raises(InputError, match="at least 1, got 0"):
-        Plan((), 0)
-    with pytest.raises(InputError, match="1..3, the blocks below the head; got 4"):
-        Plan((2, 4), 3)
-    with pytest.raises(InputError, match="1..12.*got 13"):
-        Plan((), 13).on(12)
-    for tuned, head in (("12", 3), (None, 3), ([True], 3), ([1], True), ([1.0], 3)):
-        with pytest.raises(InputError, match="must be whole numbers"):
-            Plan(tuned, head)
-    with pytest.raises(InputError, match="got 4; put the head at 4 or above"):
-        Plan((4,), 3)
+@pytest.mark.parametrize(
+    ("tuned", "head", "words"),
+    [
+        ((), 0, "at least 1, got 0"),
+        ((), 13, "1..12 … got 13"),
+        ((2, 4), 3, "1..3, the blocks below the head; got 4"),
+        ((4,), 3, "got 4; put the head at 4 or above"),
+        ("12", 3, "must be whole numbers"),
+        (None, 3, "must be whole numbers"),
+        ([True], 3, "must be whole numbers"),
+        ([1], True, "must be whole numbers"),
+        ([1.0], 3, "must be whole numbers"),
+    ],
+)
+def test_plans_check_themselves(tuned, head, words):
+    expect_refused(words, lambda: Plan(tuned, head).on(12))
 
 
 def test_every_strategy_has_a_meaning_and_most_make_a_plan():
@@ -239,31 +236,27 @@ def test_every_strategy_has_a_meaning_and_most_make_a_plan():
 # --- Shared weights ----------------------------------------------------------------------------
 
 
-def test_blocks_of_their_own_are_never_tied():
-    for strategy in ("top:1", "(2, 3, 5)", "head:1"):
-        assert check_tied(make_plan(strategy, 6), range(6)) is None
+ONE, TWO = [0] * 6, [0, 0, 0, 1, 1, 1]
 
 
-def test_blocks_that_share_weights_are_tuned_together():
-    one = [0] * 6
-    for strategy in ("full", "(1, 4, 4)", "head:3", "head:6"):
-        assert check_tied(make_plan(strategy, 6), one) is None
-    for strategy in ("top:1", "(1, 3, 6)", "(2, 4, 4)"):
-        with pytest.raises(InputError, match="tunes block .* and freezes block .*--untie"):
-            check_tied(make_plan(strategy, 6), one)
-    two = [0, 0, 0, 1, 1, 1]
-    assert check_tied(make_plan("top:3", 6), two) is None
-    with pytest.raises(InputError, match="tunes block 5 and freezes block 4"):
-        check_tied(make_plan("top:2", 6), two)
-
-
-def test_a_cut_model_finds_the_weights_of_each_block_again():
-    # 6 blocks in 2 groups: 4 of them would be spread 0 0 1 1.
-    two = [0, 0, 0, 1, 1, 1]
-    for head in (1, 2, 3, 5, 6):
-        assert check_tied(make_plan(f"head:{head}", 6), two) is None
-    with pytest.raises(InputError, match="head at 4 of 6 blocks.*--untie"):
-        check_tied(make_plan("head:4", 6), two)
+@pytest.mark.parametrize(
+    ("weights", "plans", "words"),
+    [
+        (range(6), "top:1 (2,3,5) head:1", None),
+        (ONE, "full (1,4,4) head:3 head:6", None),
+        (ONE, "top:1 (1,3,6) (2,4,4)", "tunes block … and freezes block … --untie"),
+        (TWO, "top:3 head:1 head:2 head:3 head:5 head:6", None),
+        (TWO, "top:2", "tunes block 5 and freezes block 4"),
+        # 6 blocks in 2 groups: 4 of them would be spread 0 0 1 1.
+        (TWO, "head:4", "head at 4 of 6 blocks … --untie"),
+    ],
+)
+def test_blocks_that_share_weights_are_treated_alike(weights, plans, words):
+    for plan in plans.split():
+        if words is None:
+            assert check_tied(make_plan(plan, 6), weights) is None
+        else:
+            expect_refused(words, check_tied, make_plan(plan, 6), weights)
 
 
 # --- Shapes ------------------------------------------------------------------------------------
@@ -274,44 +267,34 @@ def test_a_shape_reads_back():
     assert ModelShape.from_dict(written) == shape([0, 0, 1])
 
 
-@pytest.mark.parametrize("missing", ["weights", "gated", "parameters"])
-def test_an_older_scan_is_made_again(missing):
-    written = asdict(shape([0, 1]))
-    del written[missing]
-    with pytest.raises(InputError, match=f"lacks '{missing}'; scan again"):
-        ModelShape.from_dict(written)
-
-
-def test_a_shape_that_does_not_fit_itself():
-    written = asdict(replace(shape([0, 1]), blocks=3))
-    with pytest.raises(InputError, match="3 blocks, but counts of 2; scan again"):
-        ModelShape.from_dict(written)
-    with pytest.raises(InputError, match="scan again"):
-        ModelShape.from_dict(asdict(shape([0, 1])) | {"parameters": {"block": 7}})
+COUNTS = asdict(shape([0, 1]).parameters)
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
+    ("changes", "words"),
     [
-        ("hidden_size", -16),
-        ("hidden_size", 16.0),
-        ("feed_forward", 0),
-        ("vocabulary", "30"),
-        ("blocks", True),
-        ("weights", [0, -1]),
-        ("weights", 3),
-        ("parameters", [3]),
+        ({"weights": ...}, "lacks 'weights'"),
+        ({"gated": ...}, "lacks 'gated'"),
+        ({"parameters": ...}, "lacks 'parameters'"),
+        ({"blocks": 3}, "3 blocks, but counts of 2"),
+        ({"hidden_size": -16}, ""),
+        ({"hidden_size": 16.0}, ""),
+        ({"feed_forward": 0}, ""),
+        ({"vocabulary": "30"}, ""),
+        ({"blocks": True}, ""),
+        ({"weights": [0, -1]}, ""),
+        ({"weights": 3}, ""),
+        ({"parameters": [3]}, ""),
+        ({"parameters": {"block": 7}}, ""),
+        ({"parameters": {**COUNTS, "head": -1}}, ""),
+        ({"parameters": {**COUNTS, "blocks": [1, -1]}}, ""),
+        ({"parameters": {**COUNTS, "total": None}}, ""),
     ],
 )
-def test_a_shape_out_of_range(part, value):
-    whole = asdict(replace(shape([0, 1]), vocabulary=30))
-    assert ModelShape.from_dict(whole).blocks == 2
-    with pytest.raises(InputError, match="scan again"):
-        ModelShape.from_dict(whole | {part: value})
-    counts = whole["parameters"]
-    for broken in ({"head": -1}, {"blocks": [1, -1]}, {"total": None}):
-        with pytest.raises(InputError, match="scan again"):
-            ModelShape.from_dict(whole | {"parameters": counts | broken})
+def test_a_shape_that_cannot_be_is_scanned_again(changes, words):
+    whole = asdict(shape([0, 1])) | changes
+    written = {name: value for name, value in whole.items() if value is not ...}
+    expect_refused(f"{words} … scan again", ModelShape.from_dict, written)
 
 
 @pytest.mark.parametrize("blocks", [2, 4])

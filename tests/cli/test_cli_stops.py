@@ -13,51 +13,36 @@ from layerscout.cli import groups
 from layerscout.errors import DiskError
 from layerscout.scanning import Scan
 
-COMMANDS = {
-    "scan": (["scan", "my model", "it's.csv"], "layerscout scan 'my model' 'it'\"'\"'s.csv'"),
-    "tune": (["tune", "a", "b", "-o", "out"], "layerscout tune a b -o out --resume"),
-    "tune that was resumed": (["tune", "a", "b", "--resume"], "layerscout tune a b --resume"),
-    "tune with names that look like options": (
-        ["tune", "--", "a", "-b"],
-        "layerscout tune --resume -- a -b",
-    ),
-    "demo, which resumes by itself": (["demo"], "layerscout demo"),
-}
+# What was typed, whether a training has begun, and what continues.
+COMMANDS = [
+    (["scan", "my model", "it's.csv"], True, "layerscout scan 'my model' 'it'\"'\"'s.csv'"),
+    (["tune", "a", "b", "-o", "out"], True, "layerscout tune a b -o out --resume"),
+    (["tune", "a", "b"], False, "layerscout tune a b"),
+    (["tune", "a", "b", "--resume"], True, "layerscout tune a b --resume"),
+    (["tune", "--", "a", "-b"], True, "layerscout tune --resume -- a -b"),
+    (["demo"], True, "layerscout demo"),  # which resumes by itself
+]
 
 
-@pytest.mark.parametrize("case", COMMANDS)
-def test_ctrl_c_names_the_command_that_continues(case, tmp_path, monkeypatch, capsys):
-    words, command = COMMANDS[case]
-    (tmp_path / "run-0").mkdir()
-    (tmp_path / "run-0" / "state.json").touch()
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DiskError("make room and run it again")])
+@pytest.mark.parametrize(("words", "trained", "command"), COMMANDS)
+def test_what_stops_a_run_names_the_command_that_continues(
+    words, trained, command, error, tmp_path, monkeypatch, capsys
+):
+    if trained:
+        (tmp_path / "run-0").mkdir()
+        (tmp_path / "run-0" / "state.json").touch()
     monkeypatch.setattr(sys, "argv", ["/bin/layerscout", *words])
     snapshots = tmp_path if words[0] in ("tune", "demo") else None
-    with pytest.raises(typer.Exit) as ended, groups.interruptible(snapshots):
-        raise KeyboardInterrupt
+    with pytest.raises((typer.Exit, DiskError)) as ended, groups.interruptible(snapshots):
+        raise error
+    if isinstance(error, DiskError):
+        assert str(ended.value) == f"make room and run it again: {command}"
+        return
     assert ended.value.exit_code == 130
-    told = capsys.readouterr().err
-    assert (
-        told == f"layerscout: stopped; no file was left incomplete; to continue, run: {command}\n"
-    )
-    assert shlex.split(told.partition("run: ")[2])[0] == "layerscout"
-
-
-def test_without_snapshots_there_is_nothing_to_resume(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["layerscout", "tune", "a", "b"])
-    with pytest.raises(typer.Exit), groups.interruptible(tmp_path / "none"):
-        raise KeyboardInterrupt
-    assert capsys.readouterr().err.endswith("run: layerscout tune a b\n")
-
-
-def test_a_full_disk_while_tuning_says_how_to_go_on(tmp_path, monkeypatch):
-    (tmp_path / "run-0").mkdir()
-    (tmp_path / "run-0" / "state.json").touch()
-    monkeypatch.setattr(sys, "argv", ["layerscout", "tune", "a", "b"])
-    with (
-        pytest.raises(DiskError, match="make room and run it again: layerscout tune a b --resume"),
-        groups.interruptible(tmp_path),
-    ):
-        raise DiskError("make room and run it again")
+    line = f"layerscout: stopped; no file was left incomplete; to continue, run: {command}\n"
+    assert capsys.readouterr().err == line
+    assert shlex.split(command)[0] == "layerscout"
 
 
 def test_a_full_disk_is_no_fault_of_the_input(run, tiny, reviews, tmp_path, monkeypatch):

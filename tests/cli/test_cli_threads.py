@@ -9,7 +9,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from layerscout.cli.threads import VARIABLES, advise_threads, limit_threads, wait_passively
+from layerscout.cli.threads import VARIABLES, advise_threads, wait_passively
 
 ADVICE = "other processes keep 2.0 of 2 cores busy; --threads 1 may be faster"
 
@@ -21,31 +21,21 @@ def busy(monkeypatch, two_threads):
 
 
 def test_threads_are_limited(run, busy, tiny, reviews, tmp_path):
+    """In torch and in linear algebra; and nothing is advised then."""
     code, _, errors = run("scan", tiny, reviews, "--threads", 1, "-o", tmp_path / "out")
-    assert code == 0, errors
-    assert torch.get_num_threads() == 1
-    assert "--threads" not in errors
+    assert code == 0 and "--threads" not in errors
+    assert {pool["num_threads"] for pool in threadpool_info()} == {torch.get_num_threads()} == {1}
+    assert advise_threads() == ""
 
 
 def test_fewer_threads_are_advised_in_one_line(run, busy, tiny, reviews, tmp_path):
-    code, _, errors = run("scan", tiny, reviews, "-o", tmp_path / "out")
-    assert code == 0, errors
-    assert errors.count(ADVICE) == 1
-    code, _, errors = run("scan", tiny, reviews, "-q", "-o", tmp_path / "out")
-    assert code == 0
-    assert ADVICE not in errors
-
-
-def test_nothing_is_advised_for_what_a_cluster_computes(run, busy, reviews, tmp_path):
-    _, _, errors = run("scan", tmp_path / "none", reviews, "--backend", "ray")
-    assert "there is no model folder" in errors
-    assert ADVICE not in errors
-
-
-def test_a_limit_holds_for_torch_and_for_linear_algebra(two_threads):
-    limit_threads(1)
-    assert torch.get_num_threads() == 1
-    assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+    for model, more, code, times in (
+        (tiny, (), 0, 1),
+        (tiny, ("-q",), 0, 0),
+        (tmp_path / "none", ("--backend", "ray"), 2, 0),  # what a cluster computes
+    ):
+        ended, _, errors = run("scan", model, reviews, *more, "-o", tmp_path / "out")
+        assert (ended, errors.count(ADVICE)) == (code, times), errors
 
 
 def test_a_limit_holds_for_libraries_that_are_loaded_later():
@@ -76,12 +66,6 @@ def test_fewer_threads_are_advised_where_others_need_the_cores(
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: cores)
     advice = advise_threads()
     assert advice == said if not said else advice.startswith(said)
-
-
-def test_nothing_is_advised_where_one_thread_was_asked_for(two_threads, monkeypatch):
-    monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [100.0, 100.0])
-    limit_threads(1)
-    assert advise_threads() == ""
 
 
 def test_waiting_is_passive_unless_the_environment_says_how(monkeypatch):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
-from layerscout.states import clear_cache
+from layerscout.states import cache_path, clear_cache, write_entry
 
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 24)
 
@@ -168,6 +168,11 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
 
 
 def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
+    with write_entry(cache_path("kept", "b" * 64), 100, 10**6) as (data, sidecar):
+        data.write_bytes(bytes(100))
+        sidecar.write_text('{"kind": "states", "model": "m", "pooling": "mean", "texts": 2000}')
+    assert "states  mean of all states, 2,000 texts" in run("cache", "list")[1]
+    assert run("cache", "clear", "-q")[:2] == (0, "")
     code, printed, _ = run("cache", "list")
     assert code == 0 and "0 entries" in printed
     assert run("tune", tiny, reviews, "--plan", "top:1", "-o", tmp_path / "out", *QUICK)[0] == 0

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from layerscout.cli.scan import show_scan
 from layerscout.reporting import describe_side_by_side
-from layerscout.states import cache_path, write_entry
 from scan_content import CURVE, full, scan, score, without_quality
 
 
@@ -21,6 +20,11 @@ def shown(given: Mapping[str, Any], encoding: str = "utf-8", width: int = 80) ->
     show_scan(Console(file=file, width=width, highlight=False), given)
     file.seek(0)
     return [line.rstrip() for line in file.read().splitlines()]
+
+
+def told(given: Mapping[str, Any]) -> str:
+    """What a terminal shows of a scan, in one line."""
+    return " ".join(" ".join(shown(given)).split())
 
 
 def row(lines: list[str], start: str) -> list[str]:
@@ -94,7 +98,7 @@ def test_a_terminal_without_the_characters_gets_others():
 def test_the_verdict_says_how_sure_it_is():
     given = full()
     given["settings"]["examples_because"] = "these are all there are"
-    text = " ".join(" ".join(shown(given)).split())
+    text = told(given)
     for said in (
         "No state is clearly best by held-out quality of a head: states 5–11 are tied within "
         "noise (≈). State 8 of 12 has the highest value, 0.8000, 4% higher than the 0.7685 of the",
@@ -120,15 +124,15 @@ def test_where_all_are_tied_none_is_called_best(top: float, said: str):
     apart = {"separable_from_best": [True, False, False, False]}
     best = 3 if top > 0.55 else 2
     given = scan({"head_quality": score(values, "higher", details=apart)}, {"head_quality": best})
-    text = " ".join(" ".join(shown(given)).split())
+    text = told(given)
     headline = "No state is clearly best by held-out quality of a head: states 1–3 are tied within"
     assert f"{headline} noise (≈). {said}" in text and "is best" not in text
-    assert describe_side_by_side([given, given], ["a", "b"], None)[0].startswith(
+    other = given | {"model": given["model"] | {"name": "another"}}
+    lines = [describe_side_by_side([given, one], ["a", "b"], None) for one in (given, other)]
+    assert lines[0][0].startswith(
         "a finds no state clearly best by held-out quality of a head (states 1–3 are tied within "
         "noise); b finds"
     )
-    other = given | {"model": given["model"] | {"name": "another"}}
-    lines = [describe_side_by_side([given, one], ["a", "b"], None) for one in (given, other)]
     assert [len(some) for some in lines] == [1, 2] and "tune both" in lines[1][1]
 
 
@@ -165,7 +169,7 @@ def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
     given = full()
     given["scores"]["head_quality"]["details"]["majority"] = 0.78
     said = "better than always predicting the majority class (0.7800); --examples all"
-    assert said in " ".join(" ".join(shown(given)).split())
+    assert said in told(given)
     given["task"]["examples_available"] = 2000
     assert "--examples" not in " ".join(shown(given))
 
@@ -173,6 +177,7 @@ def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
 def test_a_reason_that_was_a_warning_is_not_repeated():
     given = full()
     reason = given["scores"]["mutual_information"]["details"]["refused"]
+    assert any(" was refused" in line for line in shown(given))
     given["warnings"] = [f"mutual_information was left out: {reason}"]
     assert not any(" was refused" in line for line in shown(given))
 
@@ -195,7 +200,7 @@ def test_no_signal_is_said_first_and_another_score_leads():
 def test_no_signal_and_no_other_score():
     content = score([None] * 7, details={"signal_fraction": [None] * 7, "level": 0.95})
     given = scan({"variability_ratio_debiased": content}, {"variability_ratio_debiased": None})
-    text = " ".join(" ".join(shown(given)).split())
+    text = told(given)
     assert "the classes beyond noise; --score variability_ratio" in text
     assert "undefined at" not in text and "No state could be scored" not in text
 
@@ -240,43 +245,27 @@ def test_scores_of_blocks_alone_speak_of_blocks():
     )
 
 
-def test_numbers_as_labels_are_not_called_classes():
-    given = scan({"ridge": score([0.1, 0.2], "higher")}, {"ridge": 1})
-    given["task"] |= {"kind": "regression", "labels": []}
-    assert shown(given)[1] == "2,000 of 67,349 examples, numbers as labels"
-
-
-def test_words_are_counted_with_their_sentences_and_tags():
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        ({"kind": "regression", "labels": []}, "2,000 of 67,349 examples, numbers as labels"),
+        (
+            {
+                **{"kind": "token_classification", "labels": ["B-PER", "I-PER", "O"]},
+                **{"examples_used": 1002, "examples_available": 3394},
+                **{"words_used": 2000, "words_available": 62730},
+            },
+            "2,000 words of 1,002 of 3,394 sentences, 3 tags",
+        ),
+    ],
+)
+def test_what_was_read_is_counted_by_its_kind(task, line):
     given = full()
-    given["task"] |= {
-        "kind": "token_classification",
-        "labels": ["B-PER", "I-PER", "O"],
-        "examples_used": 1002,
-        "examples_available": 3394,
-        "words_used": 2000,
-        "words_available": 62730,
-    }
-    assert shown(given)[1] == "2,000 words of 1,002 of 3,394 sentences, 3 tags"
+    given["task"] |= task
+    assert shown(given)[1] == line
 
 
 def test_the_stability_is_one_row_for_each_score():
     lines = shown(full())
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("over 3")) :]
     assert row(table[:5], "fisher") == ["fisher", "12", "10", "5", "0.67", "0.88"]
-
-
-def test_the_cache_lists_what_each_entry_is(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path))
-    abouts = {
-        "a": '{"kind": "trunk", "model": "m", "cut": 3, "texts": 20}',
-        "b": '{"kind": "states", "model": "m", "pooling": "mean", "texts": 2000}',
-        "c": "{}",
-    }
-    for letter, about in abouts.items():
-        with write_entry(cache_path("kept", letter * 64), 100, 10**6) as (data, sidecar):
-            data.write_bytes(bytes(100))
-            sidecar.write_text(about)
-    _, printed, _ = run("cache", "list")
-    assert "trunk   state 3, 20 texts" in printed
-    assert "states  mean of all states, 2,000 texts" in printed
-    assert "3 entries" in printed

@@ -399,7 +399,7 @@ FAULTS = (
     # --- Resuming, snapshots, studies
     Fault(
         "tuning/snapshots.py",
-        'state.order.bit_generator.state = content["order"]',
+        'stepper.order.bit_generator.state = content["order"]',
         "pass",
         "the order of examples starts anew",
         RESUME,
@@ -441,15 +441,15 @@ FAULTS = (
     ),
     Fault(
         "tuning/snapshots.py",
-        "if before.get(name) != value:\n            rule",
-        "if False:\n            rule",
+        "if before.get(name) != value:\n                rule",
+        "if False:\n                rule",
         "another training is resumed",
         RESUME,
     ),
     Fault(
         "tuning/training.py",
-        "state.kept = stepper.copy_parameters()",
-        "state.kept = stepper.trained",
+        "stepper.kept = {name: p.detach().clone() for name, p in stepper.trained.items()}",
+        "stepper.kept = stepper.trained",
         "kept parameters go on training",
         TRAINING,
     ),

@@ -19,6 +19,7 @@ from layerscout.plans import (
     explain_options,
     options_of,
 )
+from layerscout.tuning import Running
 
 HEAD = '''"""Options of the verbs, for editors; `make docs` writes them from the requests."""
 
@@ -34,28 +35,29 @@ from layerscout.plans.plan import Plan
 from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
 '''
 
-# The request of each verb, and the option that the verb takes as a parameter of its own.
+# What each verb takes options of, its request first, and the option that is a parameter of its own.
 VERBS = {
-    "tune": (TuneRequest, "plan"),
-    "scan": (ScanRequest, None),
-    "Scan.plan": (PlanRequest, "strategy"),
-    "compare": (CompareRequest, None),
-    "evaluate": (EvaluateRequest, None),
+    "tune": ((TuneRequest, Running), "plan"),
+    "scan": ((ScanRequest,), None),
+    "Scan.plan": ((PlanRequest,), "strategy"),
+    "compare": ((CompareRequest,), None),
+    "evaluate": ((EvaluateRequest,), None),
 }
 
 
 def write_class(verb: str) -> str:
     """Write the typed dictionary of a verb."""
-    request, own = VERBS[verb]
-    name = request.__name__.replace("Request", "Options")
+    kinds, own = VERBS[verb]
+    name = kinds[0].__name__.replace("Request", "Options")
     lines = [f"class {name}(TypedDict, total=False):", f'    """Options of `layerscout.{verb}`."""']
-    types = {field.name: field.type for field in fields(request)}
-    for option, declared in options_of(request).items():
-        if option != own:
-            text = f'"""{explain_options(request)[option]}"""'
-            taken = (declared.takes or types[option]).replace("'", '"')
-            lines += ["", f"    {option}: {taken}"]
-            lines.append(textwrap.indent(textwrap.fill(text, 96), "    "))
+    for kind in kinds:
+        types = {field.name: field.type for field in fields(kind)}
+        for option, declared in options_of(kind).items():
+            if option != own:
+                text = f'"""{explain_options(kind)[option]}"""'
+                taken = (declared.takes or types[option]).replace("'", '"')
+                lines += ["", f"    {option}: {taken}"]
+                lines.append(textwrap.indent(textwrap.fill(text, 96), "    "))
     return "\n".join(lines)
 
 

@@ -152,7 +152,7 @@ def test_skipping_is_blocks_that_do_nothing(tuned, monkeypatch):
             assert matrix[i][j] is None
             continue
         expected = plain_logits(tuned, TASK.validation.texts, skipped=range(i + 1, j + 2))
-        logits = seen["ablated"].skipped[i + 1, j + 1]
+        logits = seen["ablated"][1][i + 1, j + 1]
         np.testing.assert_allclose(logits, expected, atol=1e-4)
         assert matrix[i][j] == pytest.approx(value(expected))
 
@@ -262,8 +262,9 @@ def test_only_what_is_not_finite_has_no_value(bert, monkeypatch, tmp_path):
 
     def spoilt(*arguments):
         found = whole(*arguments)
-        found.truncated[2, 3] = np.nan
-        found.skipped[1, 2][0] = np.inf
+        truncated, skipped = found
+        truncated[2, 3] = np.nan
+        skipped[1, 2][0] = np.inf
         return found
 
     monkeypatch.setattr(ablations, "ablate", spoilt)
@@ -333,11 +334,11 @@ def test_rows_that_tuning_may_have_seen_are_warned_of(tmp_path, telling):
     result = tmp_path / "result.json"
     result.write_text(result.read_text().replace("telling.csv", "gone.csv"))
     found = quietly(tmp_path / "model", ls.Task.load(telling, validation=0.1, seed=2))
-    assert any("no validation split of its own" in w for w in found.warnings)
+    assert any("it is not certain that none" in w for w in found.warnings)
     for others in ('{"settings": "mine"}', "[]", "[" * 100_000):  # a file that is not of tuning
         result.write_text(others)
         found = quietly(tmp_path / "model", ls.Task.load(telling))
-        assert any("may have been tuned on some of them" in w for w in found.warnings)
+        assert any("data of its tuning could not be read" in w for w in found.warnings)
 
 
 def test_rows_that_tuning_had_are_counted(tmp_path, telling):
@@ -370,12 +371,12 @@ def test_rows_that_tuning_had_are_counted(tmp_path, telling):
         assert found.content["seen"] is None
         assert "tuning chose" not in describe_evaluation(found.content)[0]
         told = " ".join(found.warnings)
-        assert "is not, or no longer, what the model was tuned on" in told
+        assert f"{data} could not be read here as the model was tuned on it" in told
         assert ("are also training rows" in told) == (judged == renamed)
     data.unlink()
     found = quietly(tmp_path / "model", renamed)
     assert found.content["seen"] is None
-    unread = f"{data}, on which the model was tuned, could not be read here"
+    unread = f"{data} could not be read here as the model was tuned on it"
     assert any(line.startswith(unread) for line in found.warnings)
 
 

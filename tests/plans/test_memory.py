@@ -41,7 +41,7 @@ def take_steps(encoder, strategy, method):
     tokens = encoder.tokenize((SENTENCES * 2)[:TEXTS])
     examples = Examples.prepare(encoder, plan, tokens, Targets.of(np.arange(TEXTS) % 3), limit=0)
     model = make_trainable(make_classifier(encoder, plan, ["a", "b", "c"]), plan, method).model
-    stepper = Stepper.prepare(encoder, model, examples, Settings(), {})
+    stepper = Stepper(encoder, model, examples, Settings(), {})
     model.train()
     stepper.step(np.arange(TEXTS), 1e-3)  # after it there are moments
     held = [t for one in (encoder.model, model) for t in (*one.parameters(), *one.buffers())]

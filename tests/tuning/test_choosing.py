@@ -34,11 +34,11 @@ def target(encoder, method):
     "plan", ["full", "(1, 4, 4)", Plan(range(1, 5), 4), Plan(range(1, 5), 4, embeddings=False)]
 )
 def test_only_full_tunes_the_embeddings(bert, method, plan):
-    choice = settle_plan(plan, target(bert, method))
+    choice = settle_plan(read_plan(plan), target(bert, method))
     assert choice.plan == Plan(range(1, 5), 4, embeddings=False)
     assert choice.plan.cut == 0
     if plan == "full":
-        assert settle_plan(plan, target(bert, FULL)).plan.embeddings
+        assert settle_plan(read_plan(plan), target(bert, FULL)).plan.embeddings
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -63,8 +63,10 @@ def test_what_a_model_cannot_have_is_refused_before_anything_is_read(
 
 
 def test_lora_keeps_shared_weights_together(albert):
-    assert settle_plan("full", target(albert, LoRA())).plan.cut == 0
-    expect_refused("must be tuned together … --untie", settle_plan, "top:1", target(albert, LoRA()))
+    assert settle_plan(read_plan("full"), target(albert, LoRA())).plan.cut == 0
+    expect_refused(
+        "must be tuned together … --untie", settle_plan, read_plan("top:1"), target(albert, LoRA())
+    )
 
 
 # --- plan.json -------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def test_the_method_of_a_file(tmp_path, content, method):
 
 @pytest.mark.parametrize("plan", ["top:1", "auto", Plan([2], 4)])
 def test_other_plans_name_no_method(plan):
-    assert read_plan(plan) is plan
+    assert read_plan(plan).method is None
 
 
 @pytest.mark.parametrize(

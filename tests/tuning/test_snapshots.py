@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 
 from inputs import expect_refused
 from layerscout.errors import DiskError
-from layerscout.tuning.runs import Epoch
-from layerscout.tuning.snapshots import RunSnapshots, RunState, Snapshots
+from layerscout.plans import Settings
+from layerscout.tuning.runs import Epoch, Run
+from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 
 ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
 
@@ -28,10 +29,14 @@ class Training:
 
     def __init__(self, folder, *, seed=0):
         self.snapshots = RunSnapshots(opened(folder, resume=True).folder / "run-0")
-        self.state = RunState(np.random.default_rng(seed))
+        self.run = Run(0.1, seed)
         torch.manual_seed(seed)
         head = torch.nn.Linear(3, 2)
         self.stepper = SimpleNamespace(
+            settings=Settings(),
+            order=np.random.default_rng(seed),
+            done=0,
+            kept={},
             trained=dict(head.named_parameters()),
             optimizer=torch.optim.AdamW(head.parameters(), lr=0.1),
             scaler=torch.amp.GradScaler("cpu", enabled=False),
@@ -40,15 +45,15 @@ class Training:
         )
 
     def train(self, value, over=False):
-        state, trained = self.state, self.stepper.trained
-        rows = torch.from_numpy(state.order.normal(size=(4, 3))).float() + torch.rand(4, 3)
+        run, stepper, trained = self.run, self.stepper, self.stepper.trained
+        rows = torch.from_numpy(stepper.order.normal(size=(4, 3))).float() + torch.rand(4, 3)
         (rows @ trained["weight"].T + trained["bias"]).square().mean().backward()
-        self.stepper.optimizer.step()
-        state.epoch, state.done = state.epoch + 1, state.done + 1
-        state.curve.append(Epoch(state.epoch, 0.5, 0.25, value))
-        if value >= max(epoch.value for epoch in state.curve):
-            state.kept = {name: p.detach().clone() for name, p in trained.items()}
-        self.snapshots.save(state, self.stepper, "best", over=over)
+        stepper.optimizer.step()
+        stepper.done += 1
+        run.curve.append(Epoch(len(run.curve) + 1, 0.5, 0.25, value))
+        if value >= max(epoch.value for epoch in run.curve):
+            stepper.kept = {name: p.detach().clone() for name, p in trained.items()}
+        self.snapshots.save(run, stepper, over=over)
 
     def facts(self):
         """List all that a training continues from, but for the state of random numbers."""
@@ -57,9 +62,9 @@ class Training:
             for name, p in self.stepper.trained.items()
             for key, value in self.stepper.optimizer.state[p].items()
         }
-        parts = (self.stepper.trained, self.state.kept, moments)
+        parts = (self.stepper.trained, self.stepper.kept, moments)
         tensors = [{name: tensor.tolist() for name, tensor in part.items()} for part in parts]
-        return self.state.done, list(self.state.curve), self.state.spent, *tensors
+        return self.stepper.done, list(self.run.curve), self.run.seconds, *tensors
 
     def files(self):
         return sorted(path.name for path in self.snapshots.folder.iterdir())
@@ -67,13 +72,13 @@ class Training:
 
 def restored(folder, seed=1):
     training = Training(folder, seed=seed)
-    training.snapshots.restore(training.state, training.stepper)
+    training.snapshots.restore(training.run, training.stepper)
     return training
 
 
 def test_what_was_written_comes_back_and_goes_on(tmp_path):
     training = Training(tmp_path)
-    assert restored(tmp_path).state.epoch == 0  # there is none yet
+    assert restored(tmp_path).run.curve == []  # there is none yet
     for epoch, value in enumerate((0.5, 0.9, 0.7, 0.8), start=1):
         training.train(value)
         again = restored(tmp_path)
@@ -87,18 +92,18 @@ def test_of_a_run_that_is_over_only_what_counts_stays(tmp_path):
     training.train(0.9)
     training.train(0.5, over=True)
     again = restored(tmp_path)
-    assert again.state.curve == training.state.curve
-    assert again.state.kept.keys() == training.state.kept.keys()
+    assert again.run.curve == training.run.curve
+    assert again.stepper.kept.keys() == training.stepper.kept.keys()
     assert again.facts()[4] == training.facts()[4]
     assert training.files() == ["parameters-1.safetensors", "state.json"]
 
 
 def test_a_run_that_is_over_before_its_first_epoch_keeps_nothing(tmp_path):
     training = Training(tmp_path)
-    training.state.diverge("the loss was nan at step 1 of 4")
-    training.snapshots.save(training.state, training.stepper, "best", over=True)
+    training.run.diverge("the loss was nan at step 1 of 4")
+    training.snapshots.save(training.run, training.stepper, over=True)
     again = restored(tmp_path)
-    assert again.state.diverged and not again.state.kept and training.files() == ["state.json"]
+    assert again.run.diverged and not again.stepper.kept and training.files() == ["state.json"]
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -128,8 +133,8 @@ def test_a_kill_between_any_two_changes_leaves_a_whole_snapshot(
             except KeyboardInterrupt:
                 pass
         again = restored(tmp_path / str(moment))
-        expected = before if again.state.epoch == 1 else training.facts()
-        if over and again.state.epoch == 2:  # nothing is trained any more
+        expected = before if len(again.run.curve) == 1 else training.facts()
+        if over and len(again.run.curve) == 2:  # nothing is trained any more
             assert again.facts()[1] == expected[1] and again.facts()[4] == expected[4]
         else:
             assert again.facts() == expected
@@ -224,18 +229,3 @@ def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
     with pytest.raises(DiskError, match="make room and run it again, resuming from the snapshot"):
         training.train(0.6)
     assert restored(tmp_path).facts() == before
-
-
-def test_other_surroundings_are_noted(tmp_path):
-    def surrounded(threads):
-        folder, around = tmp_path / "training", {"threads": threads}
-        return Snapshots.open(folder, ABOUT, resume=True, surroundings=around)
-
-    (note,) = surrounded(1).notes
-    assert "nothing to resume" in note
-    Training(tmp_path).train(0.5)
-    state = tmp_path / "training" / "training.json"
-    state.write_text(json.dumps(ABOUT | {"surroundings": {"threads": 1}}))
-    assert surrounded(1).notes == ()
-    (note,) = surrounded(2).notes
-    assert "threads 2 after 1" in note

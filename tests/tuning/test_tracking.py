@@ -7,7 +7,7 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.errors import LayerscoutError
-from layerscout.tuning.stages import TRACKERS, check_tracker, tracking
+from layerscout.tuning.running import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 
 tensorboard = pytest.mark.skipif(
@@ -30,10 +30,12 @@ def scalars(folder):
 def test_names(monkeypatch):
     from accelerate import tracking as module
 
-    expect_refused("unknown tracker 'tensorbord' … did you mean", check_tracker, "tensorbord")
+    expect_refused(
+        "unknown tracker 'tensorbord' … did you mean", check_tracker, "track", "tensorbord"
+    )
     monkeypatch.setattr(module, "get_available_trackers", list)
     for name in TRACKERS:
-        expect_refused(f"not installed … pip install {name}", check_tracker, name)
+        expect_refused(f"not installed … pip install {name}", check_tracker, "track", name)
 
 
 def test_no_tracker_writes_nothing(tmp_path):

@@ -163,9 +163,7 @@ def test_folders_of_plans_and_of_scans(bert, scan, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
     fixed.save("top")
-    for folder in ("top", Path("top")):
-        expect_refused("file, got the folder top; use top/plan.json", cheaply, bert, task_of(),
-                       folder)  # fmt: skip
+    expect_refused("cannot read the plan top: Is a dir", cheaply, bert, task_of(), Path("top"))
     for where in ("top", Path("top", "scan.json")):
         result = cheaply(bert, task_of(), "best-down:1@top", scan=where, epochs=1)
         assert result.plan.tuned == (2,)

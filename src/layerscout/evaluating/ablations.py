@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,25 +48,18 @@ from layerscout.states import Examples, make_batch, make_batches, predict, resum
 ABLATIONS = ("truncate", "skip")
 
 
-@dataclass(frozen=True, eq=False)
-class Ablated:
-    """Logits of all n examples, or of all n words, in the columns of the model.
-
-    Attributes:
-        truncated: (L + 1, n, K), where the head reads each state.
-        skipped: by the first and the last block passed over, (n, K); where the last one is L, it is
-            the head that reads the state below.
-    """
-
-    truncated: np.ndarray
-    skipped: Mapping[tuple[int, int], np.ndarray]
-
-
-def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show) -> Ablated:
+def ablate(
+    encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
+) -> tuple[np.ndarray, dict[tuple[int, int], np.ndarray]]:
     """Read every state with the head, and pass every span of blocks over if `spans` says so.
 
     One forward pass gives all states. A span is passed over by starting behind it, at the state
     below it: what lies below never runs again.
+
+    Returns:
+        The logits of all n examples, or of all n words, in the columns of the model: (L + 1, n, K),
+        where the head reads each state; and by the first and the last block passed over, (n, K);
+        where the last one is L, it is the head that reads the state below.
     """
     L, n, reads = encoder.blocks, len(data.answers), find_head_token(model)
     outputs = model.config.num_labels if data.choices == 1 else data.choices
@@ -104,7 +97,7 @@ def ablate(encoder: Encoder, model: Any, data: Examples, spans: bool, show: Show
                 skipped[i, j][answers] = data.take_outputs(rows, logits).float().cpu()
     if spans:
         skipped |= {(i, L): truncated[i - 1] for i in range(1, L + 1)}
-    return Ablated(truncated, skipped)
+    return truncated, skipped
 
 
 def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
@@ -114,18 +107,20 @@ def _pick(state: Tensor, places: np.ndarray | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What a model gave for the validation examples.
+    """What a model gave for the validation examples; logits are in the order of the task's classes.
 
     Attributes:
         tokens: of the examples.
         targets: what is right for them.
-        ablated: logits of the ablations, in the order of the task's classes, as are the others.
+        truncated: logits where the head reads each state; see `ablate`.
+        skipped: by the first and the last block passed over, if spans were.
         logits: those of the whole model (""), and by notation of each edit that is kept apart.
     """
 
     tokens: Tokens
     targets: Targets
-    ablated: Ablated
+    truncated: np.ndarray
+    skipped: Mapping[tuple[int, int], np.ndarray]
     logits: Mapping[str, np.ndarray]
 
 
@@ -147,24 +142,23 @@ def predict_all(
     tokens, targets = extractor.tokenize(split), make_targets(split, task.kind, task.labels)
     data = Examples(tokens, targets, None)
     with extractor.timed("evaluate"):
-        ablated = ablate(encoder, classifier, data, "skip" in ablations, extractor.show)
-        whole = ablated.truncated[-1]
-        if broken := len(whole) - int(np.isfinite(whole).all(axis=1).sum()):
+        truncated, skipped = ablate(encoder, classifier, data, "skip" in ablations, extractor.show)
+        if broken := int((~np.isfinite(truncated[-1])).any(axis=1).sum()):
             raise InputError(
-                f"the logits of {encoder.name} are not finite for {broken:,} of {len(whole):,} "
+                f"the logits of {encoder.name} are not finite for {broken:,} of {len(targets):,} "
                 "examples; use --precision float32, or another checkpoint"
             )
-        skipped = {span: logits[:, columns] for span, logits in ablated.skipped.items()}
-        ablated = Ablated(ablated.truncated[:, :, columns], skipped)
-        cuts = range(1, encoder.blocks) if "truncate" in ablations else ()
-        by_edit = {"": ablated.truncated[-1]}
-        by_edit |= {f"truncate:{s}": ablated.truncated[s] for s in cuts}
+        truncated = truncated[:, :, columns]
+        skipped = {span: logits[:, columns] for span, logits in skipped.items()}
+        by_edit = {"": truncated[-1]}
+        if "truncate" in ablations:
+            by_edit |= {f"truncate:{s}": truncated[s] for s in range(1, encoder.blocks)}
         for number, edits in enumerate(single):
             extractor.show("judging edits", number, len(single), format_edits(edits))
             with edit(classifier, edits, seed=seed):
                 logits = predict(encoder, classifier, data).numpy()
             by_edit[format_edits(edits)] = logits[:, columns]
-    return Outputs(tokens, targets, ablated, by_edit)
+    return Outputs(tokens, targets, truncated, skipped, by_edit)
 
 
 def judge_metric(
@@ -190,19 +184,11 @@ def judge_edits(
     return judged
 
 
-def judge_spans(
-    outputs: Outputs, judge: Callable[[np.ndarray], float | None], blocks: int
-) -> list[list[float | None]]:
-    """Judge every span: row i − 1 has those that begin with block i, by their last block."""
-    skipped, numbers = outputs.ablated.skipped, range(1, blocks + 1)
-    return [[judge(skipped[i, j]) if i <= j else None for j in numbers] for i in numbers]
-
-
 def list_warnings(outputs: Outputs, max_length: int) -> list[str]:
     """Return what the reader of the figures should know of inputs and logits."""
     warnings = warn_of_cut_inputs(outputs.tokens.truncated, len(outputs.tokens), max_length)
     warnings += warn_of_dropped_words(outputs.tokens)
-    spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.ablated.skipped.items()}
+    spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.skipped.items()}
     named = {**outputs.logits, **spans}
     if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:
         warnings.append(f"logits are not finite and have no value under {', '.join(broken)}")
@@ -211,17 +197,15 @@ def list_warnings(outputs: Outputs, max_length: int) -> list[str]:
 
 def tabulate(
     task: Task, outputs: Outputs, thresholds: np.ndarray | None
-) -> dict[str, Sequence[Any] | np.ndarray]:
+) -> dict[str, Sequence[Any]]:
     """Lay the predictions of the whole model and of each edit below one another."""
-    split = require_validation(task)
-    tables = [
-        {
-            "edit": [name] * len(outputs.targets),
-            **tabulate_predictions(task, split, outputs.targets, logits, thresholds),
-        }
-        for name, logits in outputs.logits.items()
-    ]
-    return {column: [value for table in tables for value in table[column]] for column in tables[0]}
+    table: dict[str, list[Any]] = {}
+    split, targets = require_validation(task), outputs.targets
+    for name, logits in outputs.logits.items():
+        columns = tabulate_predictions(task, split, targets, logits, thresholds)
+        for column, values in {"edit": [name] * len(targets), **columns}.items():
+            table.setdefault(column, []).extend(values)
+    return dict(table)
 
 
 # Training examples that heads are tuned on again at the most, unless the user says otherwise.
@@ -252,10 +236,18 @@ def check_heads(
         choose_head_pooling(encoder)
 
 
-def draw_head_examples(task: Task, examples: int | Literal["all"] | None, seed: int) -> Task:
+def draw_head_examples(task: Task, request: EvaluateRequest) -> Task:
     """Return the task with the training examples that heads are tuned on."""
     usual = min(HEAD_EXAMPLES, task.train.examples)
-    return draw_examples(task, usual if examples is None else examples, seed)
+    return draw_examples(task, request.examples or usual, request.seed)
+
+
+def judge_spans(
+    outputs: Outputs, judge: Callable[[np.ndarray], float | None], blocks: int
+) -> list[list[float | None]]:
+    """Judge every span: row i − 1 has those that begin with block i, by their last block."""
+    skipped, numbers = outputs.skipped, range(1, blocks + 1)
+    return [[judge(skipped[i, j]) if i <= j else None for j in numbers] for i in numbers]
 
 
 def tune_heads(
@@ -284,7 +276,7 @@ def tune_heads(
     targets, right = (
         make_targets(split, task.kind, task.labels) for split in (task.train, validation)
     )
-    reached: list[list[float]] = [[] for _ in states[0]]
+    reached = []
     with extractor.timed("heads"):
         for rate in request.head_learning_rate:
             probes = train_family_probes(
@@ -301,7 +293,6 @@ def tune_heads(
                 choices=targets.choices,
                 progress=partial(extractor.show, f"tuning heads of {name} at the rate {rate:g}"),
             )
-            for values, value in zip(reached, probes.values, strict=True):
-                if value is not None:
-                    values.append(value)
-    return [max(values, default=None) for values in reached]
+            reached.append(probes.values)
+    by_state = zip(*reached, strict=True)
+    return [max((v for v in values if v is not None), default=None) for values in by_state]

@@ -174,7 +174,7 @@ def evaluate(
     tuned = encoder if request.tune_heads else None
     heads = [each for each in (tuned, original) if each is not None]
     check_heads(heads, task, ablations, request)
-    few = draw_head_examples(task, request.examples, request.seed) if heads else task
+    few = draw_head_examples(task, request) if heads else task
     with show_progress(progress) as show:
         extractor = Extractor(encoder, ("cls",), request.max_length, cache_limit, show)
         thresholds = read_thresholds(classifier, task.labels)
@@ -182,21 +182,19 @@ def evaluate(
         judge = partial(judge_metric, metric, outputs.targets, thresholds)
         curves = {}
         if "truncate" in ablations:
-            curves["untuned"] = [judge(logits) for logits in outputs.ablated.truncated]
+            curves["untuned"] = [judge(logits) for logits in outputs.truncated]
         by = make_judge(metric, tuned=thresholds is not None)
         if request.tune_heads:
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = tune_heads(extractor, few, lambda _: head, by, request)
         if original is not None:
             below = replace(extractor, encoder=original)
-            fresh = partial(make_family_head, original, few.labels, kind=few.kind)
+            fresh = partial(make_family_head, original, task.labels, kind=task.kind)
             curves["tuned_original"] = tune_heads(below, few, fresh, by, request)
-    result = EvaluationResult.of(
-        metric, task, require_validation(task), outputs.targets, outputs.logits[""], thresholds
-    )
+    described, warnings = _describe_result(model, metric, task, outputs, thresholds)
     known = [*encoder.notes, *origin.warn(task), *task.warnings]
     content = {
-        **_describe_result(model, result, metric, task, outputs),
+        **described,
         "model": describe_model(encoder, task),
         "original": None if original is None else describe_model(original, task),
         "tuning": origin.tuning,
@@ -205,7 +203,7 @@ def evaluate(
         "skips": judge_spans(outputs, judge, encoder.blocks) if "skip" in ablations else None,
         "edits": judge_edits(task, outputs, edits, thresholds),
         "settings": _list_settings(extractor, task, request, few if heads else None),
-        "warnings": [*known, *list_warnings(outputs, request.max_length), *result.warnings],
+        "warnings": [*known, *list_warnings(outputs, request.max_length), *warnings],
         "seconds": extractor.seconds,
     }
     log_warnings(__name__, content["warnings"])
@@ -224,22 +222,24 @@ def _check_model(model: str | Path, *, trains: bool) -> None:
 
 
 def _describe_result(
-    model: str | Path, result: EvaluationResult, metric: str, task: Task, outputs: Outputs
-) -> dict[str, Any]:
-    """Return what `evaluate.json` holds of the whole model."""
-    training = task.train.labels
-    return {
+    model: str | Path, metric: str, task: Task, outputs: Outputs, thresholds: np.ndarray | None
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return what `evaluate.json` holds of the whole model, and warnings of what it predicts."""
+    split, targets, training = require_validation(task), outputs.targets, task.train.labels
+    result = EvaluationResult.of(metric, task, split, targets, outputs.logits[""], thresholds)
+    described = {
         "layerscout": version("layerscout"),
         "verb": "evaluate",
-        "task": describe_task(task, require_validation(task), outputs.tokens.lengths),
+        "task": describe_task(task, split, outputs.tokens.lengths),
         "metric": metric,
         "metrics": result.metrics,
         "interval": result.interval,
         "by_name": result.by_name,
-        "majority": judge_majority(task.kind, metric, training, outputs.targets),
+        "majority": judge_majority(task.kind, metric, training, targets),
         "confusion": result.confusion,
         "saved_as": "ours" if holds_trained(model) else "checkpoint",
     }
+    return described, result.warnings
 
 
 def _load_tuned(
@@ -278,8 +278,8 @@ def _load_tuned(
     else:
         columns = match_columns(encoder.name, config, task.labels, task.kind)
     encoder = replace(encoder, model=base_of(classifier)[0])
-    for one in single:  # before the work that one of them could spoil
-        arrange_blocks(encoder.model, one)
+    for edits in single:  # before the work that any of them could spoil
+        arrange_blocks(encoder.model, edits)
     return encoder, classifier, columns, task
 
 
@@ -322,22 +322,15 @@ class _Origin:
 
     Attributes:
         tuning: what `evaluate.json` holds of it; None where that is not known.
-        all_rows: whether all rows of the data are judged, for want of a validation split.
         training, chosen: the judged rows that it was trained on, and by which it chose the epoch
             and the like; None where its data cannot be read.
         changed: its data are not what they were, so other rows of them may have been set aside.
     """
 
     tuning: Mapping[str, Any] | None
-    all_rows: bool
     training: int | None = None
     chosen: int | None = None
     changed: bool = False
-
-    @property
-    def data(self) -> str | None:
-        """What the model was tuned on; None if that is not known."""
-        return None if self.tuning is None else self.tuning["settings"].get("data")
 
     def describe_seen(self) -> dict[str, int | None] | None:
         """Return what `evaluate.json` holds of the rows that tuning has seen."""
@@ -347,32 +340,26 @@ class _Origin:
 
     def warn(self, task: Task) -> list[str]:
         """Warn where the model was, or may have been, tuned on rows that are judged now."""
-        rows = len(require_validation(task))
-        changed = f"{self.data} is not, or no longer, what the model was tuned on"
-        if self.training is not None and self.training > REPEATED * rows:
-            return [
-                f"{self.training:,} of {rows:,} rows are also training rows of the tuning, so the "
-                f"figures are too good; leave them out{f' ({changed})' if self.changed else ''}"
-            ]
-        if self.training is not None and self.changed:
-            return [f"{changed}, so it is not certain that none of its training rows are judged"]
-        if self.training is not None:
-            return []
-        if self.all_rows and self.data is None:
-            return ["all rows are judged, and the model may have been tuned on some of them"]
-        if self.all_rows:
-            return [
-                f"{self.data}, on which the model was tuned, could not be read here, so it was not "
-                "checked whether its training rows are among those that are judged"
-            ]
-        drawn = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
+        rows, warnings = len(require_validation(task)), []
         settings = {} if self.tuning is None else self.tuning["settings"]
-        if drawn["validation_seed"] is None or drawn.items() <= settings.items():
-            return []
-        return [
-            "the data has no validation split of its own, and the rows set aside here need not be "
-            "those that tuning set aside; give the same --seed and --validation, or a file"
-        ]
+        certain = not self.changed
+        if self.training is None:
+            # Rows that were set aside may be those that tuning set aside.
+            drawn = {name: task.origin.get(name) for name in ("validation", "validation_seed")}
+            aside = drawn["validation_seed"] is None or drawn.items() <= settings.items()
+            certain = aside and task.validation is not task.train
+        elif self.training > REPEATED * rows:
+            warnings.append(
+                f"{self.training:,} of {rows:,} rows are also training rows of the tuning, so the "
+                "figures are too good; leave them out"
+            )
+        if not certain:
+            data = settings.get("data") or "the data of its tuning"
+            warnings.append(
+                f"{data} could not be read here as the model was tuned on it, so it is not certain "
+                "that none of its training rows are judged"
+            )
+        return warnings
 
 
 def _choose_rows(
@@ -393,11 +380,14 @@ def _choose_rows(
     with suppress(*UNREADABLE):
         result = dict(read_json(Path(model).parent / "result.json"))
     task = task if isinstance(task, Task) else Task.load(task, classes=read_classes(model))
-    origin = _Origin(_describe_tuning(result, task), all_rows=False)
-    ours, tuned = task.origin.get("data"), origin.data
+    origin = _Origin(_describe_tuning(result, task))
+    ours, tuned = (
+        task.origin.get("data"),
+        (origin.tuning or {"settings": {}})["settings"].get("data"),
+    )
     others = ours is not None and (tuned is None or Path(tuned).name != Path(str(ours)).name)
     if task.validation is None and others and not trains:
-        task, origin = replace(task, validation=task.train), replace(origin, all_rows=True)
+        task = replace(task, validation=task.train)
     task = ensure_validation(task, seed)
     with suppress(*UNREADABLE):
         origin = _count_seen(origin, result, require_validation(task))

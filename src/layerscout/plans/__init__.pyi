@@ -62,6 +62,7 @@ from .options import (
     option as option,
     options_of as options_of,
     resolve_request as resolve_request,
+    take_options as take_options,
     types_of as types_of,
     usual_pooling as usual_pooling,
 )

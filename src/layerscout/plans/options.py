@@ -166,8 +166,19 @@ def resolve_request(
     return request
 
 
-def add_options(kind: type[Any]) -> Callable[[T], T]:
-    """Return the decorator that shows the options of a request in a function's signature.
+def take_options(kind: type[T], given: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """Return the request that its own options make, and the options that are left.
+
+    Raises:
+        InputError: if a value is not allowed.
+    """
+    own = {name: value for name, value in given.items() if name in options_of(kind)}
+    rest = {name: value for name, value in given.items() if name not in own}
+    return make_request(kind, own), rest
+
+
+def add_options(*kinds: type[Any]) -> Callable[[T], T]:
+    """Return the decorator that shows the options of requests in a function's signature.
 
     The function takes them as `**options`; editors and `help` then list them one by one.
     """
@@ -183,6 +194,7 @@ def add_options(kind: type[Any]) -> Callable[[T], T]:
                 default=f.default,
                 annotation=options_of(kind)[f.name].takes or f.type,
             )
+            for kind in kinds
             for f in fields(kind)
             if f.name in options_of(kind).keys() - taken
         ]

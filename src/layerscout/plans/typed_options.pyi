@@ -129,6 +129,38 @@ class TuneOptions(TypedDict, total=False):
     reinit_rate_factor: float
     """Factor on the learning rate of re-initialised blocks."""
 
+    cache_limit: int
+    """Bytes that the cache may hold once new states are added; 0 keeps none."""
+
+    checkpoints: Mapping[int, str | Path] | None
+    """Folders by epoch, where the model is saved as it is after that epoch, such as for the
+    `checkpoints` of a scan."""
+
+    snapshots: str | Path | None
+    """A folder where the state of training is saved after every epoch, until the result is saved,
+    and which is locked until then; None for none."""
+
+    resume: bool
+    """Continue a training that was stopped, from its snapshots."""
+
+    track: str | None
+    """Report every epoch to "tensorboard", "mlflow", "wandb" or "trackio"."""
+
+    logs: str | Path
+    """The folder of trackers that write files."""
+
+    output: str | Path | None
+    """Where the result will be saved: refused before any training if it holds the result of another
+    one."""
+
+    overwrite: bool
+    """Do not refuse that, and drop `snapshots` that are not to be resumed."""
+
+    measure: Literal["metric", "speed", "predictions", "all"]
+    """What is measured of the kept model: only the "metric" that counts, which needs no further
+    pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split
+    too."""
+
 class ScanOptions(TypedDict, total=False):
     """Options of `layerscout.scan`."""
 

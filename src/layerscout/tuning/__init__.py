@@ -2,4 +2,5 @@
 
 from layerscout.tuning.choice import needs_scan
 from layerscout.tuning.result import Result, plain_json
-from layerscout.tuning.run import AlreadyDoneError, tune
+from layerscout.tuning.run import tune
+from layerscout.tuning.running import AlreadyDoneError, Running

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,11 @@ from layerscout.plans import (
     Method,
     ModelShape,
     Plan,
+    TuneRequest,
     Work,
     apply_method,
     check_embeddings,
+    check_option,
     check_tied,
     check_tunes_blocks,
     choose,
@@ -41,8 +42,8 @@ class Target:
     """What a plan is chosen for.
 
     Attributes:
-        encoder: what is tuned.
-        task: what it is tuned for.
+        encoder: what is tuned, with its blocks edited as was requested.
+        task: what it is tuned for, with the training examples that are used.
         shape: of the encoder with its head for the task.
         method: how the blocks of the plan are tuned.
         scan: of the two, where there is one.
@@ -58,60 +59,71 @@ class Target:
 
 
 @dataclass(frozen=True)
-class PlanFile:
-    """A plan.json, or a file that holds just a plan.
+class PlanSpec:
+    """A plan as it was requested, with a plan.json read.
 
     Attributes:
-        path: where it was read.
-        choice: the plan, the strategy that it comes from and the reason.
-        content: all that the file holds.
-        method: the method that the plan was written for, if any.
+        written: the notation, the strategy or the path of the file.
+        choice: the plan, the strategy that it comes from and the reason; None for text, which says
+            nothing without a model.
+        content: all that a file holds.
+        method: the method that a file was written for, if any.
     """
 
-    path: Path
-    choice: Choice
-    content: Mapping[str, Any]
-    method: Method | None
+    written: str
+    choice: Choice | None = None
+    content: Mapping[str, Any] = field(default_factory=dict)
+    method: Method | None = None
+
+    @property
+    def needs_scan(self) -> bool:
+        """Whether it follows from a scan; see `needs_scan`."""
+        return self.choice is None and needs_scan(self.written)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether it is to be chosen under a budget."""
+        return self.choice is None and self.written.lower() == "auto"
 
 
-# A plan as it was requested: a plan, a file that was read, or a notation or strategy.
-PlanSpec = Plan | PlanFile | str
-
-
-def read_plan(plan: Any) -> PlanSpec:
+def read_plan(plan: Plan | Path | str) -> PlanSpec:
     """Return the plan that was requested, with a plan.json read.
 
     Raises:
         InputError: if the file cannot be read or is not a plan.
     """
-    if not isinstance(plan, Path) and not (isinstance(plan, str) and plan.endswith(".json")):
-        return plan  # type: ignore[no-any-return]
-    path = Path(plan)
+    plan = check_option(TuneRequest, "plan", plan)
+    if isinstance(plan, Plan):
+        return PlanSpec(plan.notation, _name(plan, plan.notation))
+    if isinstance(plan, str) and not plan.endswith(".json"):
+        return PlanSpec(plan.strip())
     try:
-        content = read_json(path)
-        written = Plan.from_dict(content.get("plan", content))
-        strategy = content.get("strategy", written.notation)
-        reason = content.get("reason", f"{path} says so")
+        content = read_json(Path(plan))
+        chosen = Plan.from_dict(content.get("plan", content))
+        strategy = content.get("strategy", chosen.notation)
+        reason = content.get("reason", f"{plan} says so")
         options = content.get("method_options") or {}
         texts = isinstance(strategy, str) and isinstance(reason, str)
         parts = (options, *(content.get(part, {}) for part in ("model", "task")))
         if not texts or not all(isinstance(part, Mapping) for part in parts) or "method" in options:
             raise TypeError("an entry is of another type")
-    except IsADirectoryError as error:
-        raise _make_folder_error(path) from error
     except OSError as error:
         raise InputError(
-            f"cannot read the plan {path}: {error.strerror or error}; write one with layerscout "
+            f"cannot read the plan {plan}: {error.strerror or error}; write one with layerscout "
             "plan"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not a plan; write one with layerscout plan") from error
+        raise InputError(f"{plan} is not a plan; write one with layerscout plan") from error
     name = content.get("method")
     method = None if name is None else make_method(name, **options)
-    return PlanFile(path, Choice(written, strategy, reason), content, method)
+    return PlanSpec(str(plan), Choice(chosen, strategy, reason), content, method)
 
 
-def needs_scan(plan: PlanSpec) -> bool:
+def _name(plan: Plan, written: str) -> Choice:
+    return Choice(plan, written, f"{written} was asked for")
+
+
+def needs_scan(plan: Any) -> bool:
     """Return whether a plan follows from a scan: from its best state, or its rank of blocks.
 
     "auto" uses a scan that is there and needs none: no scan made up for what it cost, see
@@ -119,63 +131,48 @@ def needs_scan(plan: PlanSpec) -> bool:
     """
     if not isinstance(plan, str):
         return False
-    _, strategy = split_embeddings(plan.strip().lower())
-    return strategy.startswith(("best", "rank"))
+    return split_embeddings(plan.strip().lower())[1].startswith(("best", "rank"))
 
 
-def is_auto(plan: PlanSpec) -> bool:
-    """Return whether the plan is to be chosen under a budget."""
-    return isinstance(plan, str) and plan.strip().lower() == "auto"
-
-
-def write_plan(plan: PlanSpec) -> str:
-    """Return a plan as it was requested, in text."""
-    if isinstance(plan, PlanFile):
-        return str(plan.path)
-    return plan.notation if isinstance(plan, Plan) else str(plan).strip()
-
-
-def check_without_scan(plan: PlanSpec, target: Target) -> None:
+def check_without_scan(spec: PlanSpec, target: Target) -> None:
     """Check a plan before there is a scan: no scan could make some strategies fit.
 
     Raises:
         InputError: as `settle_plan`.
     """
-    if not needs_scan(plan):
-        if not is_auto(plan):
-            settle_plan(plan, target)
-        return
     blocks = target.encoder.blocks
-    if split_embeddings(str(plan).strip().lower())[1].startswith("rank"):
-        ranks = SCORES[target.score].of == "blocks"
-        _make_plan(plan, blocks, None, [None, *[1.0] * blocks] if ranks else None)
+    if not spec.needs_scan:
+        if not spec.is_auto:
+            settle_plan(spec, target)
         return
+    ranks = [None, *[1.0] * blocks] if SCORES[target.score].of == "blocks" else None
+    ranked = split_embeddings(spec.written.lower())[1].startswith("rank")
     refusals: list[InputError] = []
-    for best in range(1, blocks + 1):  # what the scan might find
+    for best in [None] if ranked else range(1, blocks + 1):  # what the scan might find
         try:
-            _fit(Choice(_make_plan(plan, blocks, best, None), "", ""), target)
+            plan = make_plan(spec.written, blocks, best=best, ranking=ranks)
+            if not ranked:
+                _fit(_name(plan, spec.written), target)
             return
         except InputError as error:
             refusals.append(error)
     raise refusals[0]
 
 
-def settle_plan(plan: PlanSpec, target: Target) -> Choice:
+def settle_plan(spec: PlanSpec, target: Target) -> Choice:
     """Turn anything but "auto" into a plan that fits the encoder, with the reason.
 
     Raises:
         InputError: if it is not a plan, it does not fit, it needs a scan that is not there, or the
             method is not for the plan.
     """
-    if isinstance(plan, PlanFile):
-        return _fit(plan.choice, target)
-    if isinstance(plan, Plan):
-        return _fit(Choice(plan, plan.notation, f"{plan.notation} was asked for"), target)
+    if spec.choice is not None:
+        return _fit(spec.choice, target)
     best = ranking = None
-    if target.scan is not None and needs_scan(plan):
+    if target.scan is not None and spec.needs_scan:
         best, ranking = target.scan.basis(target.score)
-    settled = _make_plan(plan, target.encoder.blocks, best, ranking)
-    return _fit(Choice(settled, plan.strip(), f"{plan.strip()} was asked for"), target)
+    plan = make_plan(spec.written, target.encoder.blocks, best=best, ranking=ranking)
+    return _fit(_name(plan, spec.written), target)
 
 
 def choose_plan(target: Target, work: Work, budget: float) -> Choice:
@@ -223,22 +220,6 @@ def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -
     if task.get("name") != target.task.name:
         warnings.append(f"{what} is for the task {task.get('name')}, not for {target.task.name}")
     return warnings
-
-
-def _make_plan(
-    plan: Any, blocks: int, best: int | None, ranking: Sequence[float | None] | None
-) -> Plan:
-    try:
-        return make_plan(plan, blocks, best=best, ranking=ranking)
-    except InputError as error:
-        with suppress(OSError, TypeError):  # a name that is too long, or no name
-            if plan != "" and Path(plan).is_dir():
-                raise _make_folder_error(plan) from error
-        raise
-
-
-def _make_folder_error(path: str | Path) -> InputError:
-    return InputError(f"a plan is a file, got the folder {path}; use {Path(path, 'plan.json')}")
 
 
 def _fit(choice: Choice, target: Target) -> Choice:

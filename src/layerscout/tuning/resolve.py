@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from layerscout import scanning
 from layerscout.data import (
     Split,
     Task,
@@ -19,22 +19,13 @@ from layerscout.data import (
     require_validation,
 )
 from layerscout.errors import InputError, make_unknown_error
-from layerscout.models import (
-    Computed,
-    Encoder,
-    apply_edits,
-    check_family,
-    check_method,
-    model_class,
-    untie_blocks,
-)
+from layerscout.models import Computed, Encoder, check_family, model_class
 from layerscout.plans import (
     FULL,
     Choice,
     Classifier,
     EditSpec,
     Method,
-    ModelShape,
     Settings,
     TuneRequest,
     Work,
@@ -49,17 +40,13 @@ from layerscout.scanning import Scan
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.states import Examples, make_accelerator
 from layerscout.tuning.choice import (
-    PlanFile,
     PlanSpec,
     Target,
     check_same,
     check_without_scan,
     choose_plan,
-    is_auto,
-    needs_scan,
     read_plan,
     settle_plan,
-    write_plan,
 )
 
 # How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
@@ -75,46 +62,34 @@ class Sweep:
 
 
 @dataclass(frozen=True, eq=False)
-class Tuning:
+class Tuning(Target):
     """A tuning that can begin: what every run starts from.
 
     Attributes:
-        encoder: what is tuned, with its blocks edited as the request says.
-        task: with the training examples that are used.
         available: training examples that there were before some were drawn.
         training: the training split, without states at a cut: the whole model runs on it.
         validation: the validation split, likewise.
         request: what was requested.
-        method: how the blocks are tuned.
         settings: how runs train.
         work: how much training that is, with the states at the cut kept.
         head: what reads the last state.
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
-        shape: of the encoder with its head for the task.
         sweeps: the plan, and perhaps the one to compare with, with their rates.
-        scan: what the plans rest on, if anything.
-        score: of the scan, which says what the best state is.
         scan_seconds: what the scan took, where it was made for this tuning.
         warnings: what the reader of the result should know.
     """
 
-    encoder: Encoder
-    task: Task
     available: int
     training: Examples
     validation: Examples
     request: TuneRequest
-    method: Method
     settings: Settings
     work: Work
     head: Classifier
     cache_limit: int
     saved_as: SavedAs
-    shape: ModelShape
     sweeps: Sequence[Sweep]
-    scan: Scan | None
-    score: str
     scan_seconds: float | None
     warnings: Sequence[str]
 
@@ -149,56 +124,57 @@ def resolve(
         InputError: if something cannot be used as requested.
     """
     specs = [read_plan(plan) for plan in (request.plan, request.against) if plan is not None]
-    request = request.with_method(specs[0].method if isinstance(specs[0], PlanFile) else None)
+    request = request.with_method(specs[0].method)
     method = request.method or FULL
     scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
     _check_applicable(request, specs)
     available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])
-    settings, head = _settle(request, task)
+    settle = partial(
+        request.settle, task.name, task.train.examples, task.metric, task.kind, task.labels
+    )
+    settings, head = settle()
     _check_settings(settings, task)
     saved_as = _choose_format(method, head, request)
     encoder = _load_encoder(encoder, request, task, head)
     shape = encoder.shape(len(task.labels), task.kind, head)
-    check_family(shape.family, method)
-    check_untied(shape.family, shape.weights, method)
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
     target = Target(encoder, task, shape, method, scan, score)
-    warnings, scan_seconds = _check_sources(specs, target), None
-    wants_scan = any(needs_scan(spec) or (is_auto(spec) and request.score) for spec in specs)
-    if scan is None and wants_scan:
+    warnings, scan_seconds = _check_target(target, specs), None
+    if scan is None and any(spec.needs_scan or (spec.is_auto and request.score) for spec in specs):
         scan = _make_scan(specs, target, request, cache_limit, progress)
         target, scan_seconds = replace(target, scan=scan), sum(scan.seconds.values())
-    settled = [None if is_auto(spec) else settle_plan(spec, target) for spec in specs]
+    settled = [None if spec.is_auto else settle_plan(spec, target) for spec in specs]
     training, validation = (
         encode_split(split, encoder, task, request.max_length)
         for split in (task.train, require_validation(task))
     )
-    cached = cache_limit > 0 and not request.trunk_dropout
-    work = _count_work(training, validation, settings, cached=cached)
+    work = Work(
+        examples=len(training.tokens),
+        validation=len(validation.tokens),
+        tokens=float(training.tokens.lengths.mean()),
+        epochs=_count_epochs(settings, training),
+        cached=cache_limit > 0 and not request.trunk_dropout,
+    )
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
-    warnings += _check_choices(specs, choices, target)
-    settings, notes = _settle_length(choices, request, task, shape.blocks)
-    sweeps, more_notes = _list_sweeps(choices, request, target)
+    warnings += _check_choices(choices, target)
+    # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
+    full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
+    settings, _ = settle(full=full)
     return Tuning(
-        encoder=encoder,
-        task=task,
+        **vars(target),
         available=available.train.examples,
         training=training,
         validation=validation,
         request=request,
-        method=method,
         settings=settings,
-        work=_count_work(training, validation, settings, cached=True),
+        work=replace(work, epochs=_count_epochs(settings, training), cached=True),
         head=head,
         cache_limit=cache_limit,
         saved_as=saved_as,
-        shape=shape,
-        sweeps=sweeps,
-        scan=scan,
-        score=score,
+        sweeps=[Sweep(choice, _list_rates(choice, request, target)) for choice in choices],
         scan_seconds=scan_seconds,
-        warnings=[*warnings, *notes, *more_notes],
+        warnings=warnings,
     )
 
 
@@ -212,20 +188,14 @@ def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
     """Raise for options of a plan's choice that none of the plans depends on."""
     if request.score is not None and request.score not in tuple(SCORES):
         raise make_unknown_error("score", str(request.score), SCORES)
-    auto = any(map(is_auto, specs))
-    rule = ""
+    auto, rule = any(spec.is_auto for spec in specs), ""
     if "budget" in request.given and not auto:
         rule = "`budget` applies only to the plan auto"
-    elif request.score is not None and not auto and not any(map(needs_scan, specs)):
+    elif request.score is not None and not auto and not any(spec.needs_scan for spec in specs):
         rule = "`score` applies only to plans that follow from a scan, such as best-down:3@top"
     if rule:
-        raise InputError(f"{rule}, got {' and '.join(map(write_plan, specs)):.80}; leave it out")
-
-
-def _settle(request: TuneRequest, task: Task, *, full: bool = False) -> tuple[Settings, Classifier]:
-    return request.settle(
-        task.name, task.train.examples, task.metric, task.kind, task.labels, full=full
-    )
+        names = " and ".join(spec.written for spec in specs)
+        raise InputError(f"{rule}, got {names:.80}; leave it out")
 
 
 def _check_settings(settings: Settings, task: Task) -> None:
@@ -249,24 +219,28 @@ def _load_encoder(
     """Load the encoder, untie its blocks and edit them, as far as that was requested."""
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
     model_class(encoder.model.config, task.kind, head)
-    encoder = untie_blocks(encoder) if request.untie else encoder
-    if not request.edits:
-        return encoder
-    spec = EditSpec(request.edits, encoder.blocks, request.seed[0], request.weight_init)
-    return apply_edits(encoder, spec)
+    if request.untie:
+        from layerscout.models import untie_blocks
+
+        encoder = untie_blocks(encoder)
+    if request.edits:
+        from layerscout.models import apply_edits
+
+        init, seed = request.weight_init, request.seed[0]
+        encoder = apply_edits(encoder, EditSpec(request.edits, encoder.blocks, seed, init))
+    return encoder
 
 
-def _check_sources(specs: Sequence[PlanSpec], target: Target) -> list[str]:
-    """Raise for sources of another model; return warnings of another task or other weights."""
+def _check_target(target: Target, specs: Sequence[PlanSpec]) -> list[str]:
+    """Raise if the method or what the plans rest on is not for the model; return warnings."""
+    check_family(target.shape.family, target.method)
+    check_untied(target.shape.family, target.shape.weights, target.method)
     warnings, scan = [], target.scan
     if scan is not None:
         warnings += check_same("the scan", scan.model, scan.task, target)
-        if any(map(is_auto, specs)):
-            scan.basis(target.score)
-    for file in specs:
-        if isinstance(file, PlanFile):
-            model, task = file.content.get("model"), file.content.get("task", {})
-            warnings += check_same(f"the plan {file.path}", model, task, target)
+    for spec in specs:
+        model, task = spec.content.get("model"), spec.content.get("task", {})
+        warnings += check_same(f"the plan {spec.written}", model, task, target)
     return warnings
 
 
@@ -281,6 +255,8 @@ def _make_scan(
     for spec in specs:
         check_without_scan(spec, target)
     score = target.score
+    from layerscout import scanning
+
     with make_accelerator().main_process_first():  # the others find the states in the cache
         return scanning.scan(
             target.encoder,
@@ -293,81 +269,36 @@ def _make_scan(
         )
 
 
-def _count_work(
-    training: Examples, validation: Examples, settings: Settings, *, cached: bool
-) -> Work:
-    """Return how much training there is; each choice of an example counts as one."""
-    n = len(training)
-    return Work(
-        examples=len(training.tokens),
-        validation=len(validation.tokens),
-        tokens=float(training.tokens.lengths.mean()),
-        epochs=settings.steps(n) / settings.steps_per_epoch(n),
-        cached=cached,
-    )
+def _count_epochs(settings: Settings, training: Examples) -> float:
+    """Return how often the examples are passed over; the last time perhaps in part."""
+    return settings.steps(len(training)) / settings.steps_per_epoch(len(training))
 
 
-def _check_choices(
-    specs: Sequence[PlanSpec], choices: Sequence[Choice], target: Target
-) -> list[str]:
+def _check_choices(choices: Sequence[Choice], target: Target) -> list[str]:
     """Raise for plans that the encoder cannot have; return what the reader should know of them."""
-    encoder, plan, warnings = target.encoder, choices[0].plan, []
+    from layerscout.models import check_method
+
+    encoder, plan = target.encoder, choices[0].plan
     fresh = encoder.edit_spec.fresh if encoder.edit_spec is not None else frozenset()
     if above := sorted(block for block in fresh if block > plan.head):
         raise InputError(
             f"the head reads state {plan.head}, and blocks {ranges(above)} above it are "
             "re-initialised; leave them out of the edit"
         )
-    if frozen := sorted(fresh - set(plan.tuned)):
-        warnings.append(
-            f"blocks {ranges(frozen)} are re-initialised but not tuned, so they stay random"
-        )
-    warnings += [
-        f"{file.path} was written for another method; {target.method.name} is used"
-        for file in specs
-        if isinstance(file, PlanFile) and file.method not in (None, target.method)
-    ]
     for choice in choices:
         check_method(encoder.model.config, choice.plan, target.method)
-    return warnings
+    frozen = ranges(sorted(fresh - set(plan.tuned)))
+    text = f"blocks {frozen} are re-initialised but not tuned, so they stay random"
+    return [text] if frozen else []
 
 
-def _settle_length(
-    choices: Sequence[Choice], request: TuneRequest, task: Task, blocks: int
-) -> tuple[Settings, list[str]]:
-    """Return the settings with the epochs that a preset has for the plan, now that it is known.
-
-    Xie et al. 2022 tune for half of them in full on MNLI and QQP. The plan that it is compared with
-    trains for as long; the notes say so where the preset has other epochs for it.
-    """
-    full = [choice.plan.tunes_all(blocks) and request.method == FULL for choice in choices]
-    settings, *others = (_settle(request, task, full=tunes_all)[0] for tunes_all in full)
-    notes = [
-        f"{request.preset} trains {choice.plan.notation} for {other.epochs} epochs; here it is "
-        f"trained for {settings.epochs}, like {choices[0].plan.notation}"
-        for choice, other in zip(choices[1:], others, strict=True)
-        if other.epochs != settings.epochs
-    ]
-    return settings, notes
-
-
-def _list_sweeps(
-    choices: Sequence[Choice], request: TuneRequest, target: Target
-) -> tuple[list[Sweep], list[str]]:
-    """Return the plans with their learning rates: the request's, the preset's, or the usual one."""
-    sweeps, notes = [], []
-    method, preset = target.method, request.preset
-    for choice in choices:
-        rates: Sequence[float] | None = request.learning_rate
-        if rates is None and preset is not None:
-            rates = preset_rates(preset, choice.strategy, choice.plan, method, target.task.name)
-            if rates is None and choice is choices[0]:
-                notes.append(
-                    f"{preset} has no learning rates for {method.name}; the default is used"
-                )
-        usual = (default_learning_rate(choice.plan, target.shape.hidden_size, method),)
-        sweeps.append(Sweep(choice, rates or usual))
-    return sweeps, notes
+def _list_rates(choice: Choice, request: TuneRequest, target: Target) -> Sequence[float]:
+    """Return a plan's learning rates: the request's, the preset's, or else the usual one."""
+    rates: Sequence[float] | None = request.learning_rate
+    plan, method = choice.plan, target.method
+    if rates is None and request.preset is not None:
+        rates = preset_rates(request.preset, choice.strategy, plan, method, target.task.name)
+    return rates or (default_learning_rate(plan, target.shape.hidden_size, method),)
 
 
 def _choose_format(method: Method, head: Classifier, request: TuneRequest) -> SavedAs:

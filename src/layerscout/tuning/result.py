@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from math import isclose, isfinite
-from numbers import Integral, Real
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +141,7 @@ def make_result(
         training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
     """
-    first, metric, thresholds = tuned[0], tuning.settings.metric, judged.thresholds
+    first, metric = tuned[0], tuning.settings.metric
     warnings = [
         *tuning.encoder.notes,
         *tuning.task.warnings,
@@ -151,7 +150,7 @@ def make_result(
         *judged.warnings,
     ]
     counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
-    reached = judged.validation["metrics"][metric]
+    reached = judged.content["metrics"][metric]
     if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         warnings.append(
             f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
@@ -170,12 +169,7 @@ def make_result(
         "task": _describe_task(tuning),
         "metric": metric,
         **described[0],
-        **judged.validation,
-        "test": judged.test,
-        "thresholds": None
-        if thresholds is None
-        else dict(zip(tuning.task.labels, thresholds.tolist(), strict=True)),
-        "examples_per_second": judged.speeds,
+        **judged.content,
         "memory": memory,
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
         "settings": _list_settings(tuning, training),
@@ -222,10 +216,8 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "training": training,
         "precision": tuning.encoder.precision,
         "device": tuning.encoder.device.type,
-        "trunk_dropout": tuning.request.trunk_dropout,
         "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
-        "reinit_rate_factor": tuning.request.reinit_rate_factor,
         "classifier": tuning.head,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
@@ -250,7 +242,7 @@ def _describe_task(tuning: Tuning) -> dict[str, Any]:
 
 def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     """Describe one plan and its runs for `result.json`."""
-    keep, trunks, choices = tuning.settings.keep, tuned.trunks, tuning.training.answers.choices
+    keep, choices, trunks = tuning.settings.keep, tuning.training.answers.choices, tuned.trunks
     kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
     work = replace(tuning.work, cached=kept)
     costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
@@ -265,9 +257,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
         "runs": runs,
         "kept": tuned.kept,
         "keep": keep,
-        "best": runs[tuned.kept]["best"],
-        "last": runs[tuned.kept]["last"],
-        keep: runs[tuned.kept][keep],
+        **{name: runs[tuned.kept][name] for name in ("best", "last", keep)},
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
             "train": costs.train,
@@ -319,15 +309,11 @@ def plain_json(content: Any) -> Any:
 
     A training must not be lost to a single number that JSON has no name for.
     """
-    match content:
-        case Mapping():
-            return {str(key): plain_json(value) for key, value in content.items()}
-        case list() | tuple():
-            return [plain_json(value) for value in content]
-        case None | bool() | str():
-            return content
-        case Integral():
-            return int(content)
-        case Real():
-            return float(content) if isfinite(content) else None
-    return str(content)
+
+    def simplify(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return dict(value)
+        return value.item() if isinstance(value, np.generic) else str(value)
+
+    written = json.dumps(content, default=simplify)
+    return json.loads(written, parse_constant=lambda name: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -26,9 +26,9 @@ class Epoch:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """One training of a plan, with one learning rate and one seed.
+    """One training of a plan, with one learning rate and one seed, as far as it has come.
 
     Attributes:
         curve: the epochs that were finished.
@@ -39,23 +39,21 @@ class Run:
 
     learning_rate: float
     seed: int
-    curve: tuple[Epoch, ...]
-    stopped: str | None
-    diverged: bool
-    seconds: Mapping[str, float]
+    curve: list[Epoch] = field(default_factory=list)
+    stopped: str | None = None
+    diverged: bool = False
+    seconds: dict[str, float] = field(default_factory=lambda: {"train": 0.0, "evaluate": 0.0})
+
+    def diverge(self, reason: str) -> None:
+        """End the run, of which the epochs so far count."""
+        self.stopped, self.diverged = reason, True
 
     def as_dict(self, keep: Keep) -> dict[str, Any]:
         """Return what `result.json` holds of the run, of which one epoch counts."""
         names: dict[Keep, None] = dict.fromkeys(("best", "last", keep))
-        ends = [(name, pick_epoch(self.curve, name)) for name in names] if self.curve else []
-        return {
-            "learning_rate": self.learning_rate,
-            "seed": self.seed,
-            **{name: {"epoch": epoch.epoch, "value": epoch.value} for name, epoch in ends},
-            "curve": [asdict(epoch) for epoch in self.curve],
-            "stopped": self.stopped,
-            "diverged": self.diverged,
-            "seconds": dict(self.seconds),
+        ends = {name: pick_epoch(self.curve, name) for name in names} if self.curve else {}
+        return asdict(self) | {
+            name: {"epoch": epoch.epoch, "value": epoch.value} for name, epoch in ends.items()
         }
 
 
@@ -71,49 +69,39 @@ def pick_epoch(curve: Sequence[Epoch], keep: Keep) -> Epoch:
             return curve[-1]
 
 
-@dataclass(frozen=True, eq=False)
 class Stepper:
     """Takes the steps of a run, each of several processes its part of every batch.
 
     Attributes:
         run: the model, as the accelerator wants it called.
         trained: the parameters that are trained, by name.
-        batch_size: examples of the batches that a step is made of.
-        max_grad_norm: what the gradient's norm is clipped to; None for no clipping.
         weights: of the classes in the loss, (K,); None if all count alike.
         scaler: keeps the gradients of float16 from vanishing; does nothing in other precisions.
+        order: draws the order of the examples.
+        done: steps that were taken.
+        kept: the trained parameters after the epoch that counts.
     """
 
-    encoder: Encoder
-    model: Any
-    training: Examples
-    accelerator: Any
-    run: Any
-    trained: Mapping[str, nn.Parameter]
-    optimizer: torch.optim.Optimizer
-    batch_size: int
-    max_grad_norm: float | None
-    weights: Tensor | None
-    scaler: torch.amp.GradScaler
-
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         encoder: Encoder,
         model: Any,
         training: Examples,
         settings: Settings,
         factors: Mapping[str, float],
-    ) -> Stepper:
+        seed: int = 0,
+    ) -> None:
         """Make the optimizer of those parameters of a model that ask for gradients."""
-        accelerator = make_accelerator()
-        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        run = accelerator.prepare(model) if accelerator.num_processes > 1 else model
+        self.encoder, self.model = encoder, model
+        self.training, self.settings = training, settings
+        self.accelerator = accelerator = make_accelerator()
+        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.run = accelerator.prepare(model) if accelerator.num_processes > 1 else model
         if accelerator.process_index:  # dropout of its own, and of no other seed's
             seeds = np.random.SeedSequence([torch.initial_seed(), accelerator.process_index])
             torch.manual_seed(int(seeds.generate_state(1)[0]))
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-        for name, p in trained.items():
+        for name, p in self.trained.items():
             # Biases and norms are left out of weight decay, as is usual.
             decay = settings.weight_decay if p.ndim > 1 else 0.0
             groups.setdefault((decay, factors.get(name, 1.0)), []).append(p)
@@ -121,52 +109,42 @@ class Stepper:
             {"params": params, "weight_decay": decay, "factor": factor}
             for (decay, factor), params in groups.items()
         ]
-        optimizer = torch.optim.AdamW(options, fused=True)
+        self.optimizer = torch.optim.AdamW(options, fused=True)
+        self.weights = balance_classes(training, model) if settings.class_weights else None
         # Not accelerate's scaler, which exists only where its mixed precision is on: here the
         # encoder casts, and one process may hold encoders of several precisions.
         half = encoder.precision == "float16"
-        scaler = torch.amp.GradScaler(encoder.device.type, enabled=half)
-        return cls(
-            encoder,
-            model,
-            training,
-            accelerator,
-            run,
-            trained,
-            optimizer,
-            settings.batch_size,
-            settings.max_grad_norm,
-            None if settings.class_weights is None else balance_classes(training, model),
-            scaler,
-        )
+        self.scaler = torch.amp.GradScaler(encoder.device.type, enabled=half)
+        self.order, self.done = np.random.default_rng(seed), 0
+        self.kept: dict[str, Tensor] = {}
 
     def step(self, rows: np.ndarray, learning_rate: float) -> float:
-        """Take one step on the examples at `rows` and give their mean loss.
+        """Take one step on the examples at `rows` and return their mean loss.
 
-        They go through the model in batches of `batch_size`, whose gradients add up to those of the
-        mean over all of them, also where the last batch is smaller. A loss that is not finite
-        changes nothing.
+        They go through the model in batches, whose gradients add up to those of the mean over all
+        of them, also where the last batch is smaller. A loss that is not finite changes nothing.
         """
         # Not a LambdaLR, which multiplies the factor of a group in first: in floating point the
         # rates of re-initialised blocks would differ in the last digit, and so would their runs.
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
         answers, value = len(self.training.find_answers(rows)), 0.0
-        for start in range(0, len(rows), self.batch_size):
-            value += self._add_gradients(rows[start : start + self.batch_size], answers)
+        size, most = self.settings.batch_size, self.settings.max_grad_norm
+        for start in range(0, len(rows), size):
+            value += self._add_gradients(rows[start : start + size], answers)
             if not isfinite(value):
                 break
         else:
-            if self.max_grad_norm is not None:
+            if most is not None:
                 self.scaler.unscale_(self.optimizer)
-                nn.utils.clip_grad_norm_(self.trained.values(), self.max_grad_norm)
+                nn.utils.clip_grad_norm_(self.trained.values(), most)
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad()
         return value
 
     def _add_gradients(self, batch: np.ndarray, answers: int) -> float:
-        """Add the gradients of a batch to those that are there, and give its share of the loss.
+        """Add the gradients of a batch to those that are there, and return its share of the loss.
 
         Args:
             batch: rows; each process takes its part of them.
@@ -187,10 +165,6 @@ class Stepper:
             # Gradients are averaged over the processes.
             accelerator.backward(self.scaler.scale(loss * processes))
         return value
-
-    def copy_parameters(self) -> dict[str, Tensor]:
-        """Copy the trained parameters."""
-        return {name: p.detach().clone() for name, p in self.trained.items()}
 
 
 def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

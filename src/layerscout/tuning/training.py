@@ -8,7 +8,6 @@ from math import isfinite
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.states import Examples, predict
 from layerscout.tuning.runs import Epoch, Run, Stepper, compute_loss, pick_epoch
-from layerscout.tuning.snapshots import RunSnapshots, RunState
+from layerscout.tuning.snapshots import RunSnapshots
 
 
 def train(
@@ -58,32 +57,30 @@ def train(
         The run, and a copy of the trained parameters after the epoch that counts. A loss or logits
         that are not finite end the run (`stopped`); the epochs before count, if there are any.
     """
-    epochs = settings.passes(len(training))
+    epochs, run = settings.passes(len(training)), Run(learning_rate, seed)
     with use_seed(seed):
-        stepper = Stepper.prepare(encoder, model, training, settings, factors or {})
-        state = RunState(np.random.default_rng(seed))
+        stepper = Stepper(encoder, model, training, settings, factors or {}, seed)
         if snapshots is not None:
-            snapshots.restore(state, stepper)
-        while state.stopped is None and state.epoch < epochs:
+            snapshots.restore(run, stepper)
+        while run.stopped is None and len(run.curve) < epochs:
             with _freeing_memory(stepper, validation):
-                training_loss = _pass_once(stepper, state, learning_rate, settings, advance)
-                if not state.diverged:
-                    _validate(stepper, state, validation, training_loss, settings)
-            if state.stopped is None and state.epoch < epochs:
+                training_loss = _pass_once(run, stepper, advance)
+                if not run.diverged:
+                    _validate(run, stepper, validation, training_loss)
+            epoch = len(run.curve)
+            if run.stopped is None and epoch < epochs:
                 by = "best" if settings.keep == "last" else settings.keep
-                best = pick_epoch(state.curve, by).epoch
-                if state.epoch - best >= (settings.patience or epochs):
-                    state.stopped = f"no epoch was better than epoch {best}"
+                best = pick_epoch(run.curve, by).epoch
+                if epoch - best >= (settings.patience or epochs):
+                    run.stopped = f"no epoch was better than epoch {best}"
             if snapshots is not None:
-                over = state.stopped is not None or state.epoch == epochs
-                snapshots.save(state, stepper, settings.keep, over=over)
-            if not state.diverged:
-                last = state.curve[-1]
+                snapshots.save(run, stepper, over=run.stopped is not None or epoch == epochs)
+            if not run.diverged:
+                last = run.curve[-1]
                 losses = {"training_loss": last.training_loss, "validation_loss": last.loss}
-                log(losses | {settings.metric: last.value}, state.done)
-                after(state.epoch)
-    curve, spent = tuple(state.curve), dict(state.spent)
-    return Run(learning_rate, seed, curve, state.stopped, state.diverged, spent), state.kept
+                log(losses | {settings.metric: last.value}, stepper.done)
+                after(epoch)
+    return run, stepper.kept
 
 
 def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextManager[None]:
@@ -95,60 +92,47 @@ def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextMa
     return park_embeddings(stepper.encoder.model, base_of(stepper.model)[0])
 
 
-def _pass_once(
-    stepper: Stepper,
-    state: RunState,
-    peak: float,
-    settings: Settings,
-    advance: Callable[[int, int], None],
-) -> float:
-    """Take the steps of an epoch and give the mean loss of its examples."""
-    started, steps = perf_counter(), settings.steps(len(stepper.training))
+def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) -> float:
+    """Take the steps of an epoch and return the mean loss of its examples."""
+    started, settings, training = perf_counter(), stepper.settings, stepper.training
+    steps, size = settings.steps(len(training)), settings.step_size
     stepper.model.train()
     loss = seen = 0.0
-    size = settings.step_size
     if settings.batching == "shuffled":
-        order = shuffle_plainly(len(stepper.training), size, state.order)
+        order = shuffle_plainly(len(training), size, stepper.order)
     else:
-        order = shuffle_batches(stepper.training.lengths, size, state.order)
+        order = shuffle_batches(training.lengths, size, stepper.order)
     for rows in order:
-        if state.done == steps:
+        if stepper.done == steps:
             break
-        share = learning_rate_at(state.done, steps, settings.warmup, settings.schedule)
-        value = stepper.step(rows, peak * share)
+        share = learning_rate_at(stepper.done, steps, settings.warmup, settings.schedule)
+        value = stepper.step(rows, run.learning_rate * share)
         if not isfinite(value):
-            state.diverge(f"the loss was {value} at step {state.done + 1} of {steps}")
+            run.diverge(f"the loss was {value} at step {stepper.done + 1} of {steps}")
             break
-        answers = len(stepper.training.find_answers(rows))
+        answers = len(training.find_answers(rows))
         loss, seen = loss + value * answers, seen + answers
-        state.done += 1
-        advance(state.done, steps)
-    state.spent["train"] += perf_counter() - started
+        stepper.done += 1
+        advance(stepper.done, steps)
+    run.seconds["train"] += perf_counter() - started
     return loss / seen if seen else loss
 
 
-def _validate(
-    stepper: Stepper,
-    state: RunState,
-    validation: Examples,
-    training_loss: float,
-    settings: Settings,
-) -> None:
+def _validate(run: Run, stepper: Stepper, validation: Examples, training_loss: float) -> None:
     """Judge what an epoch came to, and keep its parameters if it is the one that counts."""
-    started = perf_counter()
+    started, settings = perf_counter(), stepper.settings
     logits = predict(stepper.encoder, stepper.model, validation)
-    state.spent["evaluate"] += perf_counter() - started
+    run.seconds["evaluate"] += perf_counter() - started
     if not logits.isfinite().all():  # the epoch's last step went too far
         steps = settings.steps(len(stepper.training))
-        state.diverge(f"the logits were not finite after step {state.done} of {steps}")
+        run.diverge(f"the logits were not finite after step {stepper.done} of {steps}")
         return
-    state.epoch += 1
     answers, outputs = validation.answers, logits.numpy()
     loss = compute_loss(logits, torch.from_numpy(answers.labels)).item()
     thresholds = settle_thresholds(settings.threshold, answers.labels, outputs)
     value = evaluate(
         settings.metric, answers.labels, outputs, tags=answers.tags, thresholds=thresholds
     )
-    state.curve.append(Epoch(state.epoch, training_loss, loss, value))
-    if pick_epoch(state.curve, settings.keep) is state.curve[-1]:
-        state.kept = stepper.copy_parameters()
+    run.curve.append(Epoch(len(run.curve) + 1, training_loss, loss, value))
+    if pick_epoch(run.curve, settings.keep) is run.curve[-1]:
+        stepper.kept = {name: p.detach().clone() for name, p in stepper.trained.items()}

@@ -30,7 +30,6 @@ from .content import (
     write_markdown as write_markdown,
 )
 from .evaluation import (
-    choose_judged_split as choose_judged_split,
     describe_evaluation as describe_evaluation,
     describe_training as describe_training,
     tabulate_by_name as tabulate_by_name,
@@ -85,17 +84,12 @@ from .side_by_side import (
     describe_side_by_side as describe_side_by_side,
 )
 from .words import (
-    compare_with_majority as compare_with_majority,
     count_examples as count_examples,
     count_labels as count_labels,
     count_read as count_read,
-    describe_interval as describe_interval,
-    describe_quality as describe_quality,
     describe_speed as describe_speed,
     format_number as format_number,
     list_chosen as list_chosen,
-    name_constant_answer as name_constant_answer,
-    name_examples as name_examples,
     name_labels as name_labels,
     name_measure as name_measure,
 )

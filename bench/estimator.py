@@ -23,7 +23,7 @@ from layerscout.scores.grouping import deal_groups
 from layerscout.scores.linear_probes import train_linear_probes
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import Score
-from layerscout.scores.variability import estimate_debiased, interval
+from layerscout.scores.variability import estimate_debiased
 from layerscout.states import DEFAULT_LIMIT, States, pool_states
 from measuring import Section, drawn, table, write_page
 
@@ -128,7 +128,7 @@ def estimated(population: Population, draws: int) -> Found:
             raise RuntimeError("the plug-in ratio of a sample is always defined")
         found.plug_in.append(plug_in / truth)
         result = estimate_debiased(Centred.of(H, y, deal_groups(y, draws + seed)))
-        low, high = interval(result)
+        low, high = result.interval()
         if result.value is None or low is None or high is None:
             continue
         found.honest.append(result.value / truth)

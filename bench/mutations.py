@@ -122,8 +122,8 @@ FAULTS = (
     ),
     Fault(
         "scores/estimates.py",
-        "chance = level / max(1, compared * looks)",
-        "chance = level",
+        "chance = MISS / max(1, compared * looks)",
+        "chance = MISS",
         "looks and comparisons are not paid for",
         DECISIONS,
     ),
@@ -149,7 +149,11 @@ FAULTS = (
         SCORES,
     ),
     Fault(
-        "scores/transferability.py", ".mean()) / n)", ".mean()))", "LogME of all examples", SCORES
+        "scores/transferability.py",
+        "n).mean() / n)",
+        "n).mean())",
+        "LogME of all examples",
+        SCORES,
     ),
     Fault(
         "scores/transferability.py",
@@ -160,8 +164,8 @@ FAULTS = (
     ),
     Fault(
         "scores/transferability.py",
-        "_finite((1 - shrinkage) *",
-        "_finite(1.0 *",
+        "return (1 - shrinkage) *",
+        "return 1.0 *",
         "H-score of unlike shrinkage",
         SCORES,
     ),

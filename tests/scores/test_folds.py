@@ -68,23 +68,14 @@ def test_equals_the_procedure_written_out(seed, n, d, K, B, skew, signal, condit
 @pytest.mark.parametrize("B", [4, 13])
 def test_equals_it_where_the_scatter_of_a_class_is_summed_up_by_itself(K, B):
     H, y, groups = examples(0, n=64 * min(B, 10) * K, K=K, skew=True, B=B)
-    states = Centred.of(H, y, groups)
-    found = folds.score_folds(states)
-    cca, ridge = naive.fold_scores(H, y, groups)
-    assert found.cca == pytest.approx(cca, abs=1e-6)
-    assert found.ridge == pytest.approx(ridge, abs=1e-9)
-    for k, scatter in enumerate(found.class_scatters):
-        own = H[y == k] - H.mean(axis=0)
-        np.testing.assert_allclose(np.triu(scatter), np.triu(own.T @ own), rtol=1e-9, atol=1e-6)
+    found = fold_scores(H, y, groups)
+    assert found == pytest.approx(naive.fold_scores(H, y, groups), abs=1e-6)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 5, 70]), st.sampled_from([4, 9, 20]))
 def test_equals_the_procedure_written_out_for_numbers(seed, d, B):
     H, y, groups = numbers(seed, d=d, B=B)
-    found = fold_scores(H, y, groups)
-    cca, ridge = naive.fold_scores(H, y, groups)
-    assert found.cca == pytest.approx(cca, abs=1e-6)
-    assert found.ridge == pytest.approx(ridge, abs=1e-6)
+    assert fold_scores(H, y, groups) == pytest.approx(naive.fold_scores(H, y, groups), abs=1e-6)
 
 
 @given(
@@ -114,25 +105,6 @@ def test_without_ridge_term_it_is_plain_least_squares():
     assert found.cca == pytest.approx(np.sqrt(determination), rel=1e-9)
 
 
-@given(st.integers(0, 10**6), st.sampled_from([2, 4]), st.booleans())
-def test_invariant_under_rotation_shift_scale_order_and_names(seed, K, regression):
-    H, y, groups = numbers(seed) if regression else examples(seed, K=K)
-    rng = np.random.default_rng(seed)
-    expected = fold_scores(H, y, groups)
-    rotation, _ = np.linalg.qr(rng.normal(size=(5, 5)))
-    order, names = rng.permutation(len(y)), rng.permutation(K)
-    for states, labels, own in (
-        (H @ rotation, y, groups),
-        (H + rng.normal(size=5), y, groups),
-        (H * 37.5, y, groups),
-        (H[order], y[order], groups[order]),
-        (H, y * 3 - 7.0 if regression else names[y], groups),
-    ):
-        found = fold_scores(states, labels, own)
-        assert found.cca == pytest.approx(expected.cca, abs=1e-7)
-        assert found.ridge == pytest.approx(expected.ridge, abs=1e-7)
-
-
 @given(st.integers(0, 10**6), st.sampled_from([2, 3]))
 def test_cca_without_ridge_term_is_invariant_under_invertible_affine_maps(seed, K):
     H, y, groups = examples(seed, n=300, K=K)
@@ -143,14 +115,6 @@ def test_cca_without_ridge_term_is_invariant_under_invertible_affine_maps(seed, 
         fold_scores(states, y, groups, ridge_terms=(1e-13,)).cca for states in (H, changed)
     )
     assert after == pytest.approx(plain, abs=1e-5)
-
-
-def test_with_ridge_terms_it_is_not():
-    H, y, groups = examples(0, n=300)
-    stretched = H * np.array([1e6, 1, 1, 1, 1])
-    assert fold_scores(stretched, y, groups).cca != pytest.approx(
-        fold_scores(H, y, groups).cca, rel=0.01
-    )
 
 
 def test_labels_without_any_relation_score_chance_with_either_sign():
@@ -167,8 +131,7 @@ def test_classes_weigh_alike(seed):
     H, y, groups = examples(seed)
     rows = np.repeat(np.arange(len(y)), np.where(y == 0, 5, 1))
     more, expected = fold_scores(H[rows], y[rows], groups[rows]), fold_scores(H, y, groups)
-    assert more.cca == pytest.approx(expected.cca, abs=1e-9)
-    assert more.ridge == pytest.approx(expected.ridge, abs=1e-9)
+    assert more == pytest.approx(expected, abs=1e-9)
 
 
 def test_classes_apart_score_one():
@@ -190,42 +153,6 @@ def test_examples_of_a_group_stay_together():
     assert fold_scores(twins, labels, apart).ridge > 0.7
 
 
-def test_undefined_without_variance():
-    _, y, groups = examples(0)
-    assert fold_scores(np.full((len(y), 4), 0.1), y, groups).cca is None
-    assert fold_scores(np.full((len(y), 4), 0.1), y, groups).ridge is None
-    H, _, groups = numbers(0)
-    found = fold_scores(H, np.full(len(H), 0.1), groups)
-    assert (found.cca, found.ridge) == (None, None)
-
-
-@pytest.mark.parametrize("regression", [False, True])
-def test_awkward_features_have_an_answer(regression):
-    H, y, groups = numbers(3) if regression else examples(3)
-    plain = fold_scores(H, y, groups)
-    n = len(y)
-    one_fold_only = np.where(groups < 2, np.arange(n), 0.0)[:, None]
-    for awkward in (
-        np.column_stack([H, H]),
-        np.column_stack([H, np.full(n, 7.0)]),
-        np.column_stack([H, np.zeros(n)]),
-        H[:, :1],
-        np.repeat(H[:, :1], 30, axis=1),
-        np.column_stack([H, one_fold_only]),
-        one_fold_only,
-        np.eye(n),
-        H * 1e-18,
-        H * 1e18,
-    ):
-        found = fold_scores(awkward, y, groups)
-        assert -1 <= found.cca <= 1
-        assert np.isfinite(found.ridge)
-    doubled = fold_scores(np.column_stack([H, H]), y, groups)
-    assert doubled.cca == pytest.approx(plain.cca, abs=0.02)
-    constant = fold_scores(np.column_stack([H, np.full(n, 7.0)]), y, groups)
-    assert constant.cca == pytest.approx(plain.cca, abs=0.02)
-
-
 def test_a_pair_that_the_states_do_not_have_counts_nothing():
     H, y, groups = examples(0, K=4, signal=1e4)
     line = fold_scores(np.repeat(H[:, :1], 3, axis=1), y, groups)
@@ -238,15 +165,6 @@ def test_a_fold_whose_numbers_are_all_the_same_is_left_out():
     found = fold_scores(H, y, groups)
     assert np.isfinite(found.cca)
     assert np.isfinite(found.ridge)
-
-
-def test_many_classes_have_an_answer():
-    rng = np.random.default_rng(0)
-    y = np.arange(1600) % 200
-    H = rng.normal(size=(200, 16))[y] + 0.1 * rng.normal(size=(1600, 16))
-    found = fold_scores(H, y, deal(y, 4))
-    assert found.cca > 0.9
-    assert found.ridge > 0.5
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,6 @@ def test_merging_equals_one_pass_in_either_order(seed, cut, K):
     assert_equal((right + left).about(whole.reference), whole)
 
 
-@given(st.integers(0, 10**6))
-def test_merging_is_associative(seed):
-    H, y = examples(seed, n=60)
-    weights = class_weights(torch.bincount(y))
-    a, b, c = (summed(H[:, i : i + 20], y[i : i + 20], weights) for i in (0, 20, 40))
-    assert_equal((a + b) + c, a + (b + c))
-
-
 @given(st.integers(0, 10**6), st.integers(2, 4))
 def test_within_is_the_weighted_spread_about_the_class_means(seed, K):
     H, y = examples(seed, K=K)
@@ -136,24 +128,6 @@ def test_within_is_the_weighted_spread_about_the_class_means(seed, K):
             for j, u in enumerate(directions[s].numpy()):
                 assert got[s, j].item() == pytest.approx(u @ expected @ u, rel=1e-9)
             assert trace[s].item() == pytest.approx(np.trace(expected), rel=1e-9)
-
-
-def test_within_refuses_weights_that_were_not_summed():
-    H, y = examples(0, K=3)
-    moments = summed(H, y, class_weights(torch.bincount(y)))
-    with pytest.raises(ValueError, match="not summed"):
-        moments.within_trace(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
-
-
-def test_balanced_classes_make_the_weightings_alike_and_still_work():
-    H, _ = examples(0, n=30)
-    y = torch.arange(30) % 3
-    moments = summed(H, y, class_weights(torch.bincount(y)))
-    x = [H[0][y == k] - H[0][y == k].mean(0) for k in range(3)]
-    expected = sum(v.T @ v for v in x) / 30
-    axes = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
-    got = moments.within(torch.full((3,), 1 / 30).double(), axes)[0]
-    torch.testing.assert_close(got, expected.diagonal())
 
 
 def test_states_far_from_the_origin_lose_no_digits():
@@ -190,11 +164,3 @@ def test_a_ratio_without_class_means_apart_or_finite_is_nan():
     moments = summed(H, y, class_weights(torch.bincount(y)), reference=torch.zeros(3, 5).double())
     for ratios in (variability_ratios, nc1s):
         assert ratios(moments).isnan().tolist() == [False, True, True]
-
-
-def test_moments_of_other_tasks_do_not_merge():
-    H, y = examples(0)
-    first = summed(H, y, class_weights(torch.bincount(y)))
-    second = summed(H, y, 2 * class_weights(torch.bincount(y)))
-    with pytest.raises(ValueError, match="same states, classes and weights"):
-        first + second

@@ -14,7 +14,12 @@ from layerscout.scores import (
     find_separable,
 )
 from layerscout.scores.moments import Centred
-from layerscout.scores.variability import _Grouped, estimate_debiased
+from layerscout.scores.variability import (
+    average_groups,
+    estimate_debiased,
+    multiply_covariances,
+    multiply_means,
+)
 from reference import debiased as loops, naive
 
 
@@ -83,11 +88,12 @@ def test_both_matrices_are_unbiased_for_few_skewed_imbalanced_examples():
     for draw in range(draws):
         noise = rng.exponential(size=(len(y), d)) - 1
         H = np.einsum("nd,nde->ne", noise, mixing[y]) + centres[y]
-        grouped = _Grouped.of(Centred.of(H, y, deal_groups(y, draw)))
-        M = grouped.mean
-        within = np.mean([np.cov(H[y == k], rowvar=False) for k in range(K)], axis=0)
-        seen[draw, :2] = np.trace(grouped.between()[0]), np.trace(grouped.within()[0])
-        seen[draw, 2:] = np.trace(M.T @ M), np.trace(M.T @ within @ M)
+        states = Centred.of(H, y, deal_groups(y, draw))
+        class_means, M_g, M = average_groups(states)
+        G, within = multiply_means(M_g), multiply_covariances(states, class_means, M_g)
+        plug_in = np.mean([np.cov(H[y == k], rowvar=False) for k in range(K)], axis=0)
+        seen[draw, :2] = np.trace(G[0]), np.trace(within[0])
+        seen[draw, 2:] = np.trace(M.T @ M), np.trace(M.T @ plug_in @ M)
     off = (seen.mean(axis=0) - [true_G, true_H] * 2) / (seen.std(axis=0) / np.sqrt(draws))
     assert (abs(off[:2]) < 4).all(), off
     assert (off[2:] > 15).all(), off
@@ -127,29 +133,6 @@ def test_does_not_fall_with_fewer_examples_as_the_published_ratio_does():
     assert honest_of_more == pytest.approx(truth, rel=0.1)
 
 
-@given(seed=st.integers(0, 10**6), K=st.sampled_from([2, 4]))
-def test_invariant_under_rotation_shift_one_scale_order_and_names(seed, K):
-    H, y = examples(seed, (24,) * K, signal=2.0)
-    rng = np.random.default_rng(seed)
-    groups = deal_groups(y, seed)
-    rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
-    order, names, ids = rng.permutation(len(y)), rng.permutation(K), rng.permutation(12)
-    expected = debiased(H, y, groups)
-    for changed in (
-        debiased(H @ rotation, y, groups),
-        debiased(H + 1000 * rng.normal(size=6), y, groups),
-        debiased(H * 37.5, y, groups),
-        debiased(H[order], y[order], groups[order]),
-        debiased(H, names[y], groups),
-        debiased(H, y, ids[groups]),
-    ):
-        assert (changed.value is None) == (expected.value is None)
-        assert changed.signal_fraction == pytest.approx(expected.signal_fraction, rel=1e-7)
-        if expected.value is not None:
-            assert changed.value == pytest.approx(expected.value, rel=1e-7)
-            assert changed.interval() == pytest.approx(expected.interval(), rel=1e-6)
-
-
 def test_interval_covers_the_truth():
     rng = np.random.default_rng(0)
     d, counts, covered = 10, (60, 120), []
@@ -170,8 +153,6 @@ def test_interval_is_the_jackknife_of_the_logarithm():
     error = np.sqrt(3 / 4 * 4 * 0.01)
     assert high == pytest.approx(2 * np.exp(3.18244630528 * error))  # t of 3 degrees of freedom
     assert low * high == pytest.approx(4)
-    narrow = Debiased(2.0, replicates, 1.0).interval(level=0.5)
-    assert low < narrow[0] < 2 < narrow[1] < high
     assert Debiased(None, None, -0.1).interval() == (None, None)
     assert np.isfinite(Debiased(2.0, np.array([0.0, 1e4, 0.0, 1e4]), 1.0).interval()).all()
 
@@ -203,14 +184,6 @@ def test_states_that_differ_by_rounding_alone_are_undefined(dtype):
     assert debiased(collapsed, y, groups).value is None
 
 
-def test_resolution_says_what_rounding_is():
-    y = np.arange(80) % 2
-    H = 1 + 1e-7 * (y + 0.1 * np.random.default_rng(0).normal(size=80))[:, None]
-    groups = deal_groups(y, 0)
-    assert debiased(H, y, groups).value == pytest.approx(0.02, rel=0.5)
-    assert debiased(H.astype(np.float32), y, groups).value is None
-
-
 def test_means_on_a_line_are_undefined_for_three_classes():
     H, y = examples(6, (40, 40, 40), d=1, signal=5.0)
     with pytest.raises(InputError, match="1 features and 3 classes; use --score variability_ratio"):
@@ -219,29 +192,18 @@ def test_means_on_a_line_are_undefined_for_three_classes():
     assert debiased(flat, y, deal_groups(y, 0)).value is None
 
 
-def test_many_classes():
-    rng = np.random.default_rng(0)
-    K, each = 100, 20
-    y = np.arange(K * each) % K
-    H = 5 * rng.normal(size=(K, 300))[y] + rng.normal(size=(K * each, 300))
-    found = debiased(H, y, deal_groups(y, 0))
-    assert 0.99 < found.signal_fraction < 1
-    truth = naive.variability_ratio(H, y) * each / (each - 1)
-    assert found.value == pytest.approx(truth, rel=0.05)
-
-
 @pytest.mark.parametrize(
-    ("y", "seen"), [([0] * 7 + [1] * 20, "class 0 has 7"), (range(9), "has 1")]
+    ("y", "rule"),
+    [
+        ([0] * 7 + [1] * 20, "needs 2 or more .* 8 in all, .*class 0 has 7; .*--score"),
+        (range(9), "needs 2 or more .* 8 in all, .*has 1; .*--score"),
+        ([0] * 20, "2 or more classes"),
+    ],
 )
-def test_too_few_examples_of_a_class_are_refused(y, seen):
+def test_too_few_classes_or_examples_of_them_are_refused(y, rule):
     y = np.array(y)
-    with pytest.raises(InputError, match=f"needs 2 or more .* 8 in all, .*{seen}; .*--score"):
+    with pytest.raises(InputError, match=rule):
         debiased(np.eye(len(y)), y, deal_groups(y, 0))
-
-
-def test_one_class_is_refused():
-    with pytest.raises(InputError, match="2 or more classes"):
-        debiased(np.eye(20), np.zeros(20, np.int64), np.arange(20) % 5)
 
 
 @given(
@@ -290,19 +252,14 @@ def test_rare_classes_are_those_with_fewer_examples():
     assert find_rare(y, None, 20) == (1, 2, 3)
     assert find_rare(y, None, 0) == find_rare(y.astype(np.float64), None, 8) == ()
     # One class alone is told from nothing: then none is left out, and the score refuses.
-    assert find_rare(y, None, 21) == ()
-    assert find_rare(np.repeat([0, 1], [50, 7]), None, 8) == ()
+    assert find_rare(y, None, 21) == find_rare(np.repeat([0, 1], [50, 7]), None, 8) == ()
     # A class without any rows is rare, too.
     assert find_rare(np.repeat([0, 2], 8), None, 8) == (1,)
-
-
-def test_rows_of_one_example_count_once():
+    # Rows of one example count once.
     y, example = np.repeat([0, 1, 2], 40), np.r_[np.arange(80), np.arange(40) // 8]
-    assert find_rare(y, None, 8) == ()
-    assert find_rare(y, example, 8) == (2,)
+    assert (find_rare(y, None, 8), find_rare(y, example, 8)) == ((), (2,))
     both = np.r_[np.arange(40), np.arange(40), np.arange(40) // 8]  # examples with several classes
-    assert find_rare(y, both, 8) == (2,)
-    assert find_rare(y, both + 5, 5) == ()
+    assert (find_rare(y, both, 8), find_rare(y, both + 5, 5)) == ((2,), ())
 
 
 def test_a_class_within_few_examples_limits_the_groups():
@@ -345,9 +302,9 @@ def test_separable_is_adjusted_for_states_and_looks():
     assert find_separable([unscored, best, other], 1, looks=2) == [None, False, False]
     best, other = pair(2.5)
     assert find_separable([unscored, best, other], 1, looks=2) == [None, False, True]
-    assert find_separable([unscored, other, best], 2, level=0.001) == [None, False, False]
+    assert find_separable([unscored, other, best], 2, looks=50) == [None, False, False]
     best, other = pair(4.0)
-    assert find_separable([unscored, other, best], 2, level=0.001) == [None, True, False]
+    assert find_separable([unscored, other, best], 2, looks=50) == [None, True, False]
 
 
 def test_separable_from_an_undefined_state_is_refused():
@@ -357,22 +314,16 @@ def test_separable_from_an_undefined_state_is_refused():
 
 def test_decision():
     low, same, near, far = made_up(1.0, 0.05), made_up(1.0), made_up(1.01, 0.05, 1), made_up(9.0)
-    none = made_up(None)
-    # State 0 never wins, however low.
-    assert decide_lowest([low, far, near]) == Decision(2, decided=True, close=True, rest=())
-    assert decide_lowest([none, near, low, far]) == Decision(
-        2, decided=False, close=True, rest=(1,)
-    )
-    assert decide_lowest([None, low, none, far]) == Decision(1, decided=False, close=False, rest=())
-    assert decide_lowest([None, low, None, far]) == Decision(1, decided=True, close=True, rest=())
-    assert decide_lowest([none, near, low, far], tolerance=0.001) == Decision(
-        2, decided=False, close=False, rest=(1,)
-    )
+    none, apart = made_up(None), made_up(1.2, 0.05, 1)
+    for results, options, expected in (
+        ([low, far, near], {}, (2, True, True, ())),  # state 0 never wins, however low
+        ([none, near, low, far], {}, (2, False, True, (1,))),
+        ([None, low, none, far], {}, (1, False, False, ())),
+        ([None, low, None, far], {}, (1, True, True, ())),
+        ([none, near, low, far], {"tolerance": 0.001}, (2, False, False, (1,))),
+        ([low, none, None], {}, (None, False, False, ())),
+        ([None, low, apart], {}, (1, True, True, ())),
+        ([None, low, apart], {"looks": 100}, (1, False, False, (2,))),
+    ):
+        assert decide_lowest(results, **options) == Decision(*expected)
     assert decide_lowest([none, low, same]).best == 1  # a tie goes to the lower state
-    assert decide_lowest([low, none, None]) == Decision(None, decided=False, close=False, rest=())
-
-
-def test_more_looks_decide_less():
-    best, other = made_up(1.0, 0.05), made_up(1.2, 0.05, 1)
-    assert decide_lowest([None, best, other]).decided
-    assert not decide_lowest([None, best, other], looks=100).decided

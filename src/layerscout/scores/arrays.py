@@ -12,13 +12,14 @@ from layerscout.scores.grouping import deal_groups
 from layerscout.scores.state import State
 from layerscout.scores.table import SCORES
 
+# What is read as an array.
+Values = ArrayLike | Tensor
+
 # Products of four larger numbers, or of four whose inverses are larger, would leave float64.
 LARGEST = 1e70
 
 
-def variability_ratio_debiased(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
-) -> float | None:
+def variability_ratio_debiased(H: Values, y: Values, *, seed: int = 0) -> float | None:
     """Within-class over between-class variability with the noise of the class means taken out.
 
     As `variability_ratio`, from an unbiased estimate of either scatter, so that it does not grow
@@ -46,7 +47,7 @@ def variability_ratio_debiased(
     return _on_arrays("variability_ratio_debiased", H, y, seed)
 
 
-def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+def variability_ratio(H: Values, y: Values) -> float | None:
     """Within-class over between-class variability, ν = (1/K) trace(Σ_w Σ_b†); lower is better.
 
     Every class counts alike, in Σ_w and in the mean of the class means. None where all class
@@ -72,7 +73,7 @@ def variability_ratio(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | N
     return _on_arrays("variability_ratio", H, y)
 
 
-def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+def nc1(H: Values, y: Values) -> float | None:
     """The same ratio with every example counting alike (neural collapse's first quantity).
 
     Σ_w is pooled over the examples and Σ_b is taken about the mean of all examples, so large
@@ -93,9 +94,7 @@ def nc1(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     return _on_arrays("nc1", H, y)
 
 
-def cca(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
-) -> float | None:
+def cca(H: Values, y: Values, *, regression: bool = False, seed: int = 0) -> float | None:
     """Mean canonical correlation of states and labels on folds left out; higher is better.
 
     Over all canonical pairs but the last, which is noise; with numbers the only one. Xie et al.
@@ -122,9 +121,7 @@ def cca(
     return _on_arrays("cca", H, y, seed, regression)
 
 
-def ridge(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False, seed: int = 0
-) -> float | None:
+def ridge(H: Values, y: Values, *, regression: bool = False, seed: int = 0) -> float | None:
     """Class-balanced accuracy (R² for numbers) of ridge regression on folds left out.
 
     Higher is better. See `layerscout.scores.folds.score_folds`.
@@ -143,9 +140,7 @@ def ridge(
     return _on_arrays("ridge", H, y, seed, regression)
 
 
-def logme(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False
-) -> float | None:
+def logme(H: Values, y: Values, *, regression: bool = False) -> float | None:
     """Log evidence per example of Bayesian linear regression on the labels; higher is better.
 
     Uncentred, without an intercept, maximised over both precisions; with classes the mean over
@@ -165,7 +160,7 @@ def logme(
     return _on_arrays("logme", H, y, regression=regression)
 
 
-def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+def h_score(H: Values, y: Values) -> float | None:
     """Trace(Σ⁻¹ Σ_b) with Ledoit–Wolf shrinkage of Σ, every example alike; higher is better.
 
     Bao et al. 2019, with the shrinkage of Ibrahim et al. 2021.
@@ -184,7 +179,7 @@ def h_score(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
     return _on_arrays("h_score", H, y)
 
 
-def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None:
+def numerical_rank(H: Values, y: Values) -> float | None:
     """Mean over the classes of ‖H_y‖_*² / ‖H_y‖_F², not centred; lower is better.
 
     Xie et al. 2022, §4.3 (after Zhou et al. 2022).
@@ -204,8 +199,8 @@ def numerical_rank(H: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float | None
 
 
 def head_quality(
-    H: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    H: Values,
+    y: Values,
     *,
     metric: str | None = None,
     seed: int = 0,
@@ -239,7 +234,7 @@ def head_quality(
     return _on_arrays("head_quality", H, y, seed, regression, metric)
 
 
-def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = False) -> float | None:
+def knn(H: Values, y: Values, *, regression: bool = False) -> float | None:
     """Leave-one-out accuracy (R² for numbers) of the 10 nearest by cosine; higher is better.
 
     Args and errors: as `cca`.
@@ -256,9 +251,7 @@ def knn(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, regression: bool = Fals
     return _on_arrays("knn", H, y, regression=regression)
 
 
-def mutual_information(
-    H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0
-) -> float | None:
+def mutual_information(H: Values, y: Values, *, seed: int = 0) -> float | None:
     """Mutual information (nats) of cluster and class on a held-out tenth; higher is better.
 
     Xie et al. 2022, App. C.7.
@@ -277,7 +270,7 @@ def mutual_information(
     return _on_arrays("mutual_information", H, y, seed)
 
 
-def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -> float | None:
+def codelength(H: Values, y: Values, *, seed: int = 0) -> float | None:
     """Online code length of the labels in nats an example; lower is better.
 
     Voita & Titov 2020, §2.2.2, with a softmax regression; see
@@ -299,8 +292,8 @@ def codelength(H: ArrayLike | Tensor, y: ArrayLike | Tensor, *, seed: int = 0) -
 
 def _on_arrays(
     key: str,
-    H: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    H: Values,
+    y: Values,
     seed: int = 0,
     regression: bool = False,
     metric: str | None = None,
@@ -308,18 +301,15 @@ def _on_arrays(
     seed = check_integer("seed", seed, 0)
     states = _numbers("states", H)
     labels = _numbers("targets", y) if regression else _read(y)
-    if states.ndim != 2 or labels.shape != states.shape[:1]:
+    if states.ndim != 2 or not states.size or labels.shape != states.shape[:1]:
         raise InputError(
-            f"states must be (n, d) and labels (n,), got {states.shape} and {labels.shape}"
+            "states must be (n, d), with 1 or more rows and features, and labels (n,), got "
+            f"{states.shape} and {labels.shape}"
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("every row needs a label, got NaN or infinity; drop those rows")
     if not regression:
         labels = _class_ids(labels)
-    if not states.size:
-        raise InputError(
-            f"states must have 1 or more rows and features, got {states.shape}; use other data"
-        )
     if not np.isfinite(states).all():
         raise InputError("states must be finite, got NaN or infinity; drop those rows")
     for kind, array in (("states", states), ("targets", labels)):
@@ -334,15 +324,14 @@ def _on_arrays(
     )
 
 
-def _read(values: ArrayLike | Tensor) -> np.ndarray:
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    values = values.detach().cpu()
-    array: np.ndarray = (values.double() if values.is_floating_point() else values).numpy()
-    return array
+def _read(values: Values) -> np.ndarray:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.double() if values.is_floating_point() else values).numpy()
+    return np.asarray(values)
 
 
-def _numbers(kind: str, values: ArrayLike | Tensor) -> np.ndarray:
+def _numbers(kind: str, values: Values) -> np.ndarray:
     try:
         array = _read(values)
         if array.dtype.kind == "c":
@@ -361,6 +350,6 @@ def _class_ids(labels: np.ndarray) -> Int64[np.ndarray, " n"]:
     if len(classes) < 2 or count.min() < 2:
         raise InputError(
             f"a class score needs 2 or more classes of 2 or more examples each, got {len(ids)} "
-            f"examples in {len(classes)} classes, the smallest of {min(count, default=0)}"
+            f"examples in {len(classes)} classes, the smallest of {count.min()}"
         )
     return ids.astype(np.int64)

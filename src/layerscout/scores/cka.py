@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,7 +21,7 @@ from layerscout.scores.state import StatesLike
 # Bytes of float64 products that are held at once while all states are compared.
 TILE_BYTES = 2**25
 
-# Examples whose states are read at once while products of features are added up.
+# Examples whose states are read at once for their means and lengths.
 CHUNK = 1024
 
 Matrix = tuple[tuple[float | None, ...], ...]
@@ -61,9 +60,8 @@ def cka_map(
 ) -> SimilarityMap:
     """Compare all states of one model with all of another, or with each other.
 
-    Memory does not grow with n but for 8 n (S + T) bytes: products of features are added up over
-    chunks of examples, or, where n is small and that costs less, products of examples over tiles
-    of their Gram matrices. Both give the same numbers.
+    Products of examples are added up over tiles of their Gram matrices, so that memory does not
+    grow with n but for 8 n (S + T) bytes; time grows with n².
 
     Args:
         rows: states (S, n, d1).
@@ -77,17 +75,13 @@ def cka_map(
         InputError: if the numbers of examples differ.
     """
     sides = [_Side.of(rows)] + ([] if columns is None else [_Side.of(columns)])
-    n = sides[0].n
-    if n != sides[-1].n:
+    n, m = sides[0].squares.shape[1], sides[-1].squares.shape[1]
+    if n != m:
         raise InputError(
-            f"CKA compares states of the same examples, got {n} and {sides[-1].n} of them; read "
-            "the same examples with both models"
+            f"CKA compares states of the same examples, got {n} and {m} of them; read the same "
+            "examples with both models"
         )
-    S, T = len(sides[0].means), len(sides[-1].means)
-    by_features = n * S * T * sides[0].d * sides[-1].d
-    by_examples = n * n * (sum(len(side.means) * side.d for side in sides) + S * T) / 2
-    add_up = _by_examples if by_examples < by_features else _by_features
-    own, both = add_up(sides, progress or (lambda done, total: None))
+    own, both = _multiply_tiles(sides, progress or (lambda done, total: None))
     kernels = [
         [
             (float(product), squares) if norm else None
@@ -116,14 +110,17 @@ def score_changes(states: StatesLike, first: int) -> tuple[list[float | None], d
             so that no block there has a change.
     """
     S, n, d = states.shape
+    by_gram = n <= 2 * d  # by what costs fewer multiplications: n² d or 2 n d²
     values: list[float | None] = [None] * (first + 1)
     debiased: list[float | None] = [None] * (first + 1)
-    before = _kernel(states[first])
+    before = _kernel(states[first], by_gram)
     for s in range(first + 1, S):
-        after = _kernel(states[s])
+        after = _kernel(states[s], by_gram)
         biased = unbiased = None
         if before is not None and after is not None:
-            biased, unbiased = _compare(before, after)
+            product = before[0] if by_gram else before[0].T @ after[0]
+            both = float(np.vdot(product, after[0] if by_gram else product))
+            biased, unbiased = _estimate(both, before[1], after[1])
         values.append(None if biased is None else 1 - biased)
         debiased.append(None if unbiased is None else 1 - unbiased)
         before = after
@@ -131,23 +128,13 @@ def score_changes(states: StatesLike, first: int) -> tuple[list[float | None], d
     return values, {"debiased": debiased} | ({} if note is None else {"warnings": [note]})
 
 
-@dataclass(frozen=True, eq=False)
-class _Kernel:
-    """A centred state scaled to ‖X‖_F = 1, as far as CKA depends on it.
+def _kernel(
+    states: Shaped[np.ndarray, "n d"], by_gram: bool
+) -> tuple[Float64[np.ndarray, "n m"], _Own] | None:
+    """Return the centred state scaled to ‖X‖_F = 1, or its Gram matrix XXᵀ, and what is its own.
 
-    Attributes:
-        matrix: the features X (n, d), or their Gram matrix XXᵀ (n, n).
-        is_gram: which of the two, by what costs fewer multiplications: 2 n d² or n² d.
-        own: ‖XᵀX‖_F², and the lengths of the examples.
+    None if its examples differ by no more than rounding, or are not finite.
     """
-
-    matrix: Float64[np.ndarray, "n m"]
-    is_gram: bool
-    own: _Own
-
-
-def _kernel(states: Shaped[np.ndarray, "n d"]) -> _Kernel | None:
-    """Prepare a state; None if its examples differ by no more than rounding, or are not finite."""
     given = states.dtype if states.dtype.kind == "f" else np.dtype(np.float64)
     X = np.array(states, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -159,20 +146,9 @@ def _kernel(states: Shaped[np.ndarray, "n d"]) -> _Kernel | None:
     if not np.isfinite(norm) or norm <= rounding or norm == 0:
         return None
     X /= norm
-    by_gram = len(X) <= 2 * X.shape[1]
     product = X @ X.T if by_gram else X.T @ X
     squares = np.einsum("ij,ij->i", X, X)
-    return _Kernel(product if by_gram else X, by_gram, (float(np.vdot(product, product)), squares))
-
-
-def _compare(a: _Kernel, b: _Kernel) -> tuple[float | None, float | None]:
-    """Return both estimates of the CKA of two states of the same shape."""
-    if a.is_gram:
-        both = float(np.vdot(a.matrix, b.matrix))
-    else:
-        product = a.matrix.T @ b.matrix
-        both = float(np.vdot(product, product))
-    return _estimate(both, a.own, b.own)
+    return (product if by_gram else X), (float(np.vdot(product, product)), squares)
 
 
 def small_sample_warning(n: int, d: int) -> str | None:
@@ -285,14 +261,6 @@ class _Side:
     norms: Float64[np.ndarray, " S"]
     squares: Float64[np.ndarray, "S n"]
 
-    @property
-    def n(self) -> int:
-        return int(self.states.shape[1])
-
-    @property
-    def d(self) -> int:
-        return int(self.states.shape[2])
-
     @classmethod
     def of(cls, states: SampledStates) -> _Side:
         """Read the states twice: for their means, and for the lengths about them."""
@@ -300,10 +268,10 @@ class _Side:
         means, squares = np.zeros((S, d)), np.zeros((S, n))
         rounding = np.zeros(S)
         with np.errstate(over="ignore", invalid="ignore"):
-            for s, _, part in _parts(states, CHUNK):
+            for s, _, part in _parts(states):
                 rounding[s] = np.finfo(part.dtype if part.dtype.kind == "f" else float).eps
                 means[s] += part.sum(axis=0, dtype=np.float64) / max(n, 1)
-            for s, rows, part in _parts(states, CHUNK):
+            for s, rows, part in _parts(states):
                 centred = part - means[s]
                 squares[s, rows] = np.einsum("ij,ij->i", centred, centred)
             total = squares.sum(axis=1)
@@ -314,42 +282,38 @@ class _Side:
         scale = np.where(norms > 0, norms, 1.0)
         return cls(states, means, norms, squares / scale[:, None] ** 2)
 
-    def read(
-        self, rows: Int64[np.ndarray, " m"], states: Sequence[int] | np.ndarray | None = None
-    ) -> Float64[np.ndarray, "s m d"]:
-        """Read some examples of some states, or of all, centred and scaled."""
-        chosen = np.arange(len(self.means)) if states is None else np.asarray(states)
-        some = self.states.take(rows)
-        scaled = np.empty((len(chosen), len(rows), self.d))
-        for into, s in zip(scaled, chosen, strict=True):
-            if self.norms[s]:
-                into[:] = some[int(s)]
-                into -= self.means[s]
-                into /= self.norms[s]
-            else:  # it is compared with none
-                into[:] = 0.0
+    def read(self, rows: Int64[np.ndarray, " m"]) -> Float64[np.ndarray, "S m d"]:
+        """Read some examples of all states, centred and scaled; 0 of a state that is undefined."""
+        states = self.states.take(rows)
+        scaled = np.zeros((len(self.means), len(rows), self.means.shape[1]))
+        for s in np.flatnonzero(self.norms).tolist():
+            scaled[s] = states[s]
+            scaled[s] -= self.means[s]
+            scaled[s] /= self.norms[s]
         return scaled
 
 
-def _parts(states: SampledStates, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    for rows in _spans(states.shape[1], size):
-        some = states.take(rows)
+def _parts(states: SampledStates) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    for rows in _spans(states.shape[1], CHUNK):
+        part = states.take(rows)
         for s in range(states.shape[0]):
-            yield s, rows, some[s]
+            yield s, rows, part[s]
 
 
 def _spans(n: int, size: int) -> list[Int64[np.ndarray, " m"]]:
     return np.array_split(np.arange(n), max(1, -(-n // size)))
 
 
-# ‖X_sᵀX_s‖_F² of each state on each side, and ‖X_sᵀY_t‖_F² of each pair.
-_Products = tuple[list[np.ndarray], Float64[np.ndarray, "S T"]]
+def _multiply_tiles(
+    sides: Sequence[_Side], progress: Callable[[int, int], None]
+) -> tuple[list[np.ndarray], Float64[np.ndarray, "S T"]]:
+    """Add up products of Gram matrices, tile by tile: ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩_F.
 
-
-def _by_examples(sides: Sequence[_Side], progress: Callable[[int, int], None]) -> _Products:
-    """Add up products of Gram matrices, tile by tile: ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩_F."""
+    Returns:
+        ‖X_sᵀX_s‖_F² of each state on each side, and ‖X_sᵀY_t‖_F² of each pair.
+    """
     counts = [len(side.means) for side in sides]
-    spans = _spans(sides[0].n, max(64, int((TILE_BYTES / 8 / sum(counts)) ** 0.5)))
+    spans = _spans(sides[0].squares.shape[1], max(64, int((TILE_BYTES / 8 / sum(counts)) ** 0.5)))
     own, both = [np.zeros(count) for count in counts], np.zeros((counts[0], counts[-1]))
     done, total = 0, len(spans) * (len(spans) + 1) // 2
     for i, upper in enumerate(spans):
@@ -367,42 +331,3 @@ def _by_examples(sides: Sequence[_Side], progress: Callable[[int, int], None]) -
             done += 1
             progress(done, total)
     return own, both
-
-
-def _by_features(sides: Sequence[_Side], progress: Callable[[int, int], None]) -> _Products:
-    """Add up XᵀY over chunks of examples, for as many pairs of states at once as may be held."""
-    size = max(1, int((TILE_BYTES / 8) ** 0.5) // max(side.d for side in sides))
-    left, right = sides[0], sides[-1]
-    both = np.zeros((len(left.means), len(right.means)))
-    groups = [_spans(len(side.means), size) for side in (left, right)]
-    pairs = [(a, b) for a, b in product(*groups) if left is not right or a[0] <= b[0]]
-    spans = _spans(left.n, CHUNK)
-    for done, (a, b) in enumerate(pairs):
-        total = np.zeros((len(a) * left.d, len(b) * right.d))
-        for number, rows in enumerate(spans):
-            x = _wide(left.read(rows, a))
-            total += x.T @ (x if left is right and a[0] == b[0] else _wide(right.read(rows, b)))
-            progress(done * len(spans) + number + 1, len(pairs) * len(spans))
-        norms = np.square(total).reshape(len(a), left.d, len(b), right.d).sum(axis=(1, 3))
-        both[np.ix_(a, b)] = norms
-        if left is right:
-            both[np.ix_(b, a)] = norms.T
-    if left is right:
-        return [np.diagonal(both)], both
-    return [_square_norms(side, spans) for side in sides], both
-
-
-def _wide(states: Float64[np.ndarray, "s m d"]) -> Float64[np.ndarray, "m sd"]:
-    return states.transpose(1, 0, 2).reshape(states.shape[1], -1)
-
-
-def _square_norms(side: _Side, spans: Sequence[np.ndarray]) -> Float64[np.ndarray, " S"]:
-    """Return ‖XᵀX‖_F² of every state."""
-    norms = []
-    for s in range(len(side.means)):
-        total = np.zeros((side.d, side.d))
-        for rows in spans:
-            (x,) = side.read(rows, [s])
-            total += x.T @ x
-        norms.append(float(np.vdot(total, total)))
-    return np.array(norms)

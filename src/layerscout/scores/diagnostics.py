@@ -128,17 +128,16 @@ def agreement(scores: Mapping[str, Score], of: Literal["states", "blocks"] = "st
         InputError: if two scores differ in length.
     """
     chosen = {name: score for name, score in scores.items() if score.of == of}
-    best = {name: score.best() for name, score in chosen.items()}
-    kendall: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
-    for row, a in chosen.items():
-        sign = 1 if a.better == "higher" else -1
-        for column, b in chosen.items():
-            if row in kendall[column]:
-                kendall[row][column] = kendall[column][row]
-                continue
-            x, y = _both_defined(a.values, b.values)
-            kendall[row][column] = _kendall(sign * x, (1 if b.better == "higher" else -1) * y)
-    return Agreement(best, kendall)
+    signs = {name: 1 if score.better == "higher" else -1 for name, score in chosen.items()}
+
+    def compare(a: str, b: str) -> float | None:
+        x, y = _both_defined(chosen[a].values, chosen[b].values)
+        return _kendall(signs[a] * x, signs[b] * y)
+
+    return Agreement(
+        {name: score.best() for name, score in chosen.items()},
+        {a: {b: compare(a, b) for b in chosen} for a in chosen},
+    )
 
 
 def ranks(values: Values, better: Better) -> tuple[int | None, ...]:
@@ -172,13 +171,9 @@ def rank_movement(checkpoints: Sequence[Values], better: Better) -> RankMovement
     for now in checkpoints:
         x, y = _both_defined(checkpoints[0], now)
         # A first entry to stand for entry 0, which has no rank.
-        start = ranks([None, *x.tolist()], better)
-        moves = [
-            abs(a - b)
-            for a, b in zip(start, ranks([None, *y.tolist()], better), strict=True)
-            if a is not None and b is not None
-        ]
-        deviation.append(float(np.mean(moves)) if moves else None)
+        start, end = (ranks([None, *each.tolist()], better)[1:] for each in (x, y))
+        moved = np.abs(np.array(start, float) - np.array(end, float))
+        deviation.append(float(moved.mean()) if len(moved) else None)
         kendall.append(_kendall(x, y))
     return RankMovement(
         tuple(ranks(values, better) for values in checkpoints), tuple(deviation), tuple(kendall)

@@ -18,6 +18,9 @@ from layerscout.errors import InputError
 
 Array = NDArray[np.float64]
 
+# What an interval holds with, and the chance that any of several that hold together misses.
+LEVEL, MISS = 0.95, 0.05
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -36,11 +39,11 @@ class Estimate:
         """Where it lies on the scale on which states are compared by differences."""
         return self.value
 
-    def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Return the ends of a confidence interval; (None, None) where the value is undefined."""
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the ends of a 95 % interval; (None, None) where the value is undefined."""
         if self.value is None or self.replicates is None:
             return None, None
-        half = half_width(self.replicates, level)
+        half = half_width(self.replicates, LEVEL)
         return self.value - half, self.value + half
 
 
@@ -75,7 +78,7 @@ class Gap:
 
 
 def find_separable(
-    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
+    results: Sequence[Estimate | None], best: int, looks: int = 1
 ) -> list[bool | None]:
     """Return which states differ from the best one by more than chance; None where undefined.
 
@@ -85,29 +88,25 @@ def find_separable(
         results: of states 0..L, over the same groups; None for a state that is not scored.
         best: the state that the others are compared with, itself never separable.
         looks: how many times such a decision may be taken.
-        level: the chance of any false separation.
 
     Raises:
         InputError: if the best state is undefined.
     """
-    gaps = measure_gaps(results, best, looks, level)
+    gaps = measure_gaps(results, best, looks)
     return [None if gap is None else abs(gap.difference) > gap.half_width for gap in gaps]
 
 
-def measure_gaps(
-    results: Sequence[Estimate | None], best: int, looks: int = 1, level: float = 0.05
-) -> list[Gap | None]:
+def measure_gaps(results: Sequence[Estimate | None], best: int, looks: int = 1) -> list[Gap | None]:
     """Measure how far each state falls behind the best one; None where it is undefined.
 
     Paired jackknife of the difference of their positions (for a ratio, the logarithm). The
-    intervals hold together, with a chance of 1 − `level`: they are adjusted (Bonferroni) for the
-    number of states among 1..L that are compared and for the number of looks at growing data.
+    intervals hold together, with a chance of 95 %: they are adjusted (Bonferroni) for the number of
+    states among 1..L that are compared and for the number of looks at growing data.
 
     Args:
         results: as for `find_separable`, and so are the others.
         best: the state that the others are compared with.
         looks: how many times such gaps may be looked at.
-        level: the chance that any of the intervals misses.
 
     Raises:
         InputError: if the best state is undefined.
@@ -117,7 +116,7 @@ def measure_gaps(
         raise InputError(f"state {best} has no value to compare with; choose a defined state")
     place, without = defined[best]
     compared = sum(state not in (0, best) for state in defined)
-    chance = level / max(1, compared * looks)
+    chance = MISS / max(1, compared * looks)
     limit = float(stdtrit(len(without) - 1, 1 - chance / 2))
     gaps: list[Gap | None] = [None] * len(results)
     for state, (other, replicates) in defined.items():

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from layerscout.data import expand_choices
 from layerscout.plans import FAMILY_RATE
-from layerscout.scores.probes import (
-    Metric,
-    Probes,
-    Report,
-    all_finite,
-    choose_metric,
-    in_chunks,
-)
+from layerscout.scores.probes import Metric, Probes, Report, all_finite, choose_metric, in_chunks
 
 
 def train_family_probes(
@@ -69,8 +62,7 @@ def train_family_probes(
     judge, numbers = choose_metric(metric, y), y.dtype.kind == "f"
     targets = torch.from_numpy(y.astype(np.float32) if y.dtype.kind in "fb" else y)
     finite = [s for s in range(len(train)) if all_finite(train[s]) and all_finite(validation[s])]
-    by_seed: list[list[float]] = [[] for _ in train]
-    kept: list[list[int]] = [[] for _ in train]
+    reached, kept = np.full((len(train), seeds), np.nan), np.zeros((len(train), seeds), np.int64)
 
     def read(states: np.ndarray, rows: np.ndarray) -> Tensor:
         at = np.ix_(np.array(finite), expand_choices(rows, choices))
@@ -82,30 +74,24 @@ def train_family_probes(
             torch.manual_seed(seed + number)
             steps = epochs * -(-len(y) // batch_size)
             head = head_factory(seed + number).cpu()  # where the states are
-            heads = _Heads.of(head, len(finite), learning_rate, steps, choices)
+            heads = _Heads(head, len(finite), learning_rate, steps, choices)
             for epoch in range(epochs):
                 for rows in in_chunks(rng.permutation(len(y)), batch_size):
                     heads.step(read(train, rows), targets[rows])
                 parts = [heads(read(validation, at)) for at in in_chunks(np.arange(len(yv)))]
                 outputs = np.concatenate(parts, axis=1)
-                curve.append(
-                    [
-                        judge(yv, each[:, 0] if numbers else each)
-                        if np.isfinite(each).all()
-                        else np.nan
-                        for each in outputs
-                    ]
-                )
+                finished = [each[:, 0] if numbers else each for each in outputs]
+                curve.append([judge(yv, o) if np.isfinite(o).all() else np.nan for o in finished])
                 if progress is not None:
                     progress(number * epochs + epoch + 1, seeds * epochs)
-        reached = np.where(np.isfinite(curve), curve, -np.inf)
-        for s, at, value in zip(finite, reached.argmax(axis=0), reached.max(axis=0), strict=True):
-            by_seed[s].append(value)
-            kept[s].append(int(at) + 1)
-    return Probes.of(by_seed, kept)
+        curves = np.where(np.isfinite(curve), curve, -np.inf)
+        reached[finite, number], kept[finite, number] = (
+            curves.max(axis=0),
+            curves.argmax(axis=0) + 1,
+        )
+    return Probes.of(reached.tolist(), kept.tolist())
 
 
-@dataclass(frozen=True, eq=False)
 class _Heads:
     """S copies of a head in training, one for each state.
 
@@ -116,37 +102,26 @@ class _Heads:
         optimizer, schedule: of all parameters.
     """
 
-    head: nn.Module
-    choices: int
-    parameters: dict[str, Tensor]
-    buffers: dict[str, Tensor]
-    optimizer: torch.optim.Optimizer
-    schedule: torch.optim.lr_scheduler.LRScheduler
-
-    @classmethod
-    def of(
-        cls, head: nn.Module, states: int, learning_rate: float, steps: int, choices: int
-    ) -> _Heads:
-        parameters, buffers = torch.func.stack_module_state([head] * states)
-        optimizer = torch.optim.AdamW(
-            list(parameters.values()), learning_rate, weight_decay=0.0, fused=True
-        )
+    def __init__(
+        self, head: nn.Module, states: int, learning_rate: float, steps: int, choices: int
+    ) -> None:
+        self.head, self.choices = copy.deepcopy(head).to("meta"), choices
+        self.parameters, self.buffers = torch.func.stack_module_state([head] * states)
+        trained = list(self.parameters.values())
+        self.optimizer = torch.optim.AdamW(trained, learning_rate, weight_decay=0.0, fused=True)
         warmup = max(1, round(0.06 * steps))
 
         def share(step: int) -> float:
             return min((step + 1) / warmup, (steps - step) / max(1, steps - warmup))
 
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-        empty = copy.deepcopy(head).to("meta")
-        return cls(empty, choices, parameters, buffers, optimizer, schedule)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
 
     def step(self, x: Float32[Tensor, "S bC d"], targets: Tensor) -> None:
         """Train every copy on the same b examples of its state."""
         self.head.train()
         outputs = self._outputs(x)
         if targets.ndim == 2:
-            logistic = nn.functional.binary_cross_entropy_with_logits
-            expected = targets.expand_as(outputs)
+            expected, logistic = targets.expand_as(outputs), binary_cross_entropy_with_logits
             loss = logistic(outputs, expected, reduction="none").mean(dim=(1, 2))
         elif targets.is_floating_point():
             loss = (outputs.squeeze(2) - targets).square().mean(dim=1)

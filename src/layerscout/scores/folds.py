@@ -6,15 +6,13 @@ those of all folds less two, and its Σ_hh is made tridiagonal once, for all rid
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import add
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
@@ -37,22 +35,17 @@ RIDGE_TERMS = tuple(10.0**exponent for exponent in range(0, -7, -1))
 WEAKEST = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class FoldScores:
+class FoldScores(NamedTuple):
     """The scores of one state that are fitted and tested on different folds.
 
     Attributes:
         cca: mean canonical correlation on the test folds; None where it is undefined.
         ridge: class-balanced accuracy of ridge regression on the test folds, R² with numbers or
             several labels; None where it is undefined.
-        class_scatters: Σ x xᵀ over the examples of each class, about the mean of all, (K, d, d),
-            of which only the upper triangles are there: what was summed up on the way and other
-            scores need, too. None where it was not.
     """
 
     cca: float | None
     ridge: float | None
-    class_scatters: Float64[np.ndarray, "K d d"] | None = None
 
 
 def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) -> FoldScores:
@@ -82,7 +75,7 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
 
     With F folds and 7 ridge terms it costs n d²/2 + 2F d³/3 multiplications, and about
     (15 n d + 16 F d²) K more, which matter from some tens of classes on. It holds the scatter
-    matrices (d, d) of all folds and, with large classes, of those.
+    matrices (d, d) of all folds.
 
     Args:
         states: of n examples, in groups that stay together. Ten folds from ten groups on, below
@@ -97,21 +90,30 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
         InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
             a fold.
     """
-    counts = _count_folds(states)
+    fold_of_group, counts = _count_folds(states)
     if states.same or (states.labels == states.labels[0]).all():
         return FoldScores(None, None)
-    ends = np.cumsum(counts.sum(axis=1))
-    rows = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
-    scatters, of_classes = _sum_scatters(states, rows, counts)
-    folds = [_sum_up(states, own, scatter) for own, scatter in zip(rows, scatters, strict=True)]
-    everything = reduce(add, [fold.sums for fold in folds[1:] + folds[:1]])
-    several = states.labels.dtype.kind == "b"
+    F, K = counts.shape
+    alike, several = states.labels.dtype.kind in "fb", states.labels.dtype.kind == "b"
+    fold_of_row = np.repeat(np.arange(F), counts.sum(axis=1))
+    weights = (1 / (K * counts))[fold_of_row, 0 if alike else states.labels]
+    ends = np.cumsum(counts.sum(axis=1)).tolist()
+    rows = [slice(*pair) for pair in pairwise([0, *ends])]
+    scatters = _sum_scatters(states, rows, weights, counts, fold_of_group)
+    folds = [
+        _sum_up(states, own, weights[own], scatter)
+        for own, scatter in zip(rows, scatters, strict=True)
+    ]
+    sums = [fold.sums for fold in folds]
+    everything = [reduce(add, parts) for parts in zip(*sums[1:], sums[0], strict=True)]
     correlations: list[float] = []
     hits: list[float] = []
     for first, second in zip(folds, folds[1:] + folds[:1], strict=True):
-        train = everything - first.sums - second.sums
-        axes = whiten_labels(train.target_covariance()) if several else None
-        fit = _fit(train, ridge_terms, axes)
+        parts = zip(everything, first.sums, second.sums, strict=True)
+        train = _Sums(*(whole - a - b for whole, a, b in parts))
+        fit = _fit(
+            train, ridge_terms, whiten_labels(_target_covariance(train)) if several else None
+        )
         for results, on_first, on_second in zip(
             (correlations, hits), _test(first, fit), _test(second, fit), strict=True
         ):
@@ -120,14 +122,14 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
                 results.append(on_first[_best(on_second)])
             if np.any(second.variance):
                 results.append(on_second[_best(on_first)])
-    return FoldScores(_mean(correlations), _mean(hits), of_classes)
+    means = (float(np.mean(results)) if results else None for results in (correlations, hits))
+    return FoldScores(*means)
 
 
 # --- Folds and their sums ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(NamedTuple):
     """Weighted sums over the examples of one fold (weights that add up to 1), or of several.
 
     Attributes:
@@ -146,42 +148,14 @@ class _Sums:
     cross: Array
     square: Array
 
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(*(a + b for a, b in self._pairs(other)))
 
-    def __sub__(self, other: _Sums) -> _Sums:
-        return _Sums(*(a - b for a, b in self._pairs(other)))
-
-    def _pairs(self, other: _Sums) -> Iterator[tuple[Any, Any]]:
-        return ((getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
-
-    @property
-    def mean_state(self) -> Array:
-        """The mean state, (d,)."""
-        return self.state / self.weight
-
-    @property
-    def mean_target(self) -> Array:
-        """The mean target, (T,)."""
-        return self.target / self.weight
-
-    def covariance(self) -> Array:
-        """Return the upper triangle of the covariance of the states."""
-        covariance = self.scatter / self.weight
-        covariance -= np.outer(self.mean_state, self.mean_state)
-        return covariance
-
-    def cross_covariance(self) -> Array:
-        """Return the covariance of states and targets, (d, T)."""
-        return self.cross / self.weight - np.outer(self.mean_state, self.mean_target)
-
-    def target_covariance(self) -> Array:
-        """Return the covariance of the targets, (T, T)."""
-        return self.square / self.weight - np.outer(self.mean_target, self.mean_target)
+def _target_covariance(sums: _Sums) -> Array:
+    """Return the covariance of the targets, (T, T)."""
+    mean = sums.target / sums.weight
+    return sums.square / sums.weight - np.outer(mean, mean)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fold:
+class _Fold(NamedTuple):
     """The examples of one fold.
 
     Attributes:
@@ -204,66 +178,52 @@ class _Fold:
     sums: _Sums
 
 
-def _fold_of_groups(states: Centred) -> NDArray[np.int64]:
-    """Return the fold of each group, (B,), in ascending order."""
-    B = len(states.sizes)
-    return np.arange(B) * FOLDS // B if B >= FOLDS else np.arange(B)
-
-
-def _count_folds(states: Centred) -> NDArray[np.int64]:
-    """Count the examples of each class in each fold, (F, K).
+def _count_folds(states: Centred) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the fold of each group (B,), ascending, and how many of each class a fold has (F, K).
 
     Raises:
         InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
             a fold.
     """
-    alike = states.labels.dtype.kind in "fb"
-    fold = _fold_of_groups(states)
-    counts = np.add.reduceat(states.sizes, np.unique(fold, return_index=True)[1], axis=0)
+    B, alike = len(states.sizes), states.labels.dtype.kind in "fb"
+    fold_of_group = np.arange(B) * FOLDS // B if B >= FOLDS else np.arange(B)
+    starts = np.unique(fold_of_group, return_index=True)[1]
+    counts = np.add.reduceat(states.sizes, starts, axis=0)
     if not alike and counts.shape[1] < 2:
         raise InputError("cca and ridge need 2 or more classes, got 1; use other data")
     if len(counts) < FEWEST_FOLDS or counts.min() == 0:
-        smallest = counts.sum(axis=0)
-        scarce = f"class {smallest.argmin()} has {smallest.min()}"
-        raise InputError(
-            f"cca and ridge need {2 * FEWEST_FOLDS} or more examples"
-            + (f", got {smallest.sum()}" if alike else f" of every class, and {scarce}")
-            + ("; use more" if alike else "; use more, or leave rare classes out")
-        )
-    return counts
-
-
-def _weigh(states: Centred, own: slice) -> Array:
-    """Weigh the examples of a fold: classes alike, every one of them present, or examples."""
-    labels = states.labels[own]
-    if labels.dtype.kind in "fb":
-        return np.full(len(labels), 1 / len(labels))
-    count = np.bincount(labels)
-    weights: Array = (1 / (len(count) * count))[labels]
-    return weights
+        total = counts.sum(axis=0)
+        have = f", got {total[0]}; use more"
+        if not alike:
+            scarce = f"class {total.argmin()} has {total.min()}"
+            have = f" of every class, and {scarce}; use more, or leave rare classes out"
+        raise InputError(f"cca and ridge need {2 * FEWEST_FOLDS} or more examples{have}")
+    return fold_of_group, counts
 
 
 def _sum_scatters(
-    states: Centred, rows: Sequence[slice], counts: NDArray[np.int64]
-) -> tuple[Array, Array | None]:
-    """Sum up Σ w x xᵀ of every fold (F, d, d) and, if it is no detour, Σ x xᵀ of every class."""
+    states: Centred,
+    rows: Sequence[slice],
+    weights: Array,
+    counts: NDArray[np.int64],
+    fold_of_group: NDArray[np.int64],
+) -> Array:
+    """Sum up Σ w x xᵀ of every fold (F, d, d), with large classes by way of those of each class."""
     (F, K), (n, d) = counts.shape, states.rows.shape
     of_folds = np.zeros((F, d, d))
     if states.labels.dtype.kind in "fb" or n < max(LARGE_PART * F * K, K * d):
         for scatter, own in zip(of_folds, rows, strict=True):
-            _add_scatter(scatter, states.rows[own] * np.sqrt(_weigh(states, own))[:, None])
-        return of_folds, None
-    of_classes, part = np.zeros((K, d, d)), np.empty((d, d))
+            _add_scatter(scatter, states.rows[own] * np.sqrt(weights[own])[:, None])
+        return of_folds
+    part = np.empty((d, d))
     blocks = np.split(states.rows, np.cumsum(states.sizes)[:-1])  # of each class in each group
-    fold = _fold_of_groups(states)
     for f, k in np.ndindex(F, K):
         part[:] = 0
-        for group in np.flatnonzero(fold == f):
+        for group in np.flatnonzero(fold_of_group == f):
             _add_scatter(part, blocks[group * K + k])
-        of_classes[k] += part
         part /= K * counts[f, k]
         of_folds[f] += part
-    return of_folds, of_classes
+    return of_folds
 
 
 def _add_scatter(scatter: Array, rows: Array) -> None:
@@ -272,9 +232,9 @@ def _add_scatter(scatter: Array, rows: Array) -> None:
     dsyrk(1.0, rows.T, beta=1.0, c=scatter.T, overwrite_c=1, lower=1)
 
 
-def _sum_up(states: Centred, own: slice, scatter: Array) -> _Fold:
+def _sum_up(states: Centred, own: slice, weights: Array, scatter: Array) -> _Fold:
     """Sum up a fold."""
-    rows, labels, weights = states.rows[own], states.labels[own], _weigh(states, own)
+    rows, labels = states.rows[own], states.labels[own]
     variance: float | Array
     if labels.dtype.kind == "f":
         labels = labels - states.labels.mean()
@@ -299,8 +259,7 @@ def _sum_up(states: Centred, own: slice, scatter: Array) -> _Fold:
 # --- Fits and tests -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
+class _Fit(NamedTuple):
     """What was fitted on a training set with each of E ridge terms.
 
     Attributes:
@@ -326,11 +285,12 @@ def _fit(train: _Sums, ridge_terms: Sequence[float], axes: Array | None) -> _Fit
         ridge_terms: as of `score_folds`.
         axes: along which several labels are alike, as of `whiten_labels`; others are already.
     """
-    covariance, cross = train.covariance(), train.cross_covariance()
+    mean_state, mean_target = train.state / train.weight, train.target / train.weight
+    covariance = train.scatter / train.weight
+    covariance -= np.outer(mean_state, mean_state)
+    cross = train.cross / train.weight - np.outer(mean_state, mean_target)
     (d, T), E = cross.shape, len(ridge_terms)
-    J = 1 if T == 1 else min(d, T - 1)
-    if axes is not None:
-        J = max(1, min(d, axes.shape[1]))
+    J = max(1, min(d, T - 1 if axes is None else axes.shape[1]))
     scale = float(np.trace(covariance)) / d
     solutions, directions = np.zeros((E, T, d)), np.zeros((E, J, T))
     lengths = np.zeros((E, J))
@@ -350,20 +310,17 @@ def _fit(train: _Sums, ridge_terms: Sequence[float], axes: Array | None) -> _Fit
             lengths[e] = ((directions[e] @ solutions[e]) ** 2).sum(axis=1)
         turned = reduced.turn(solutions.reshape(E * T, d).T, back=True)
         solutions = turned.T.reshape(E, T, d)
-    intercepts = train.mean_target - solutions @ train.mean_state
-    return _Fit(solutions, intercepts, directions, lengths)
+    return _Fit(solutions, mean_target - solutions @ mean_state, directions, lengths)
 
 
 def _find_directions(whitened: Array, J: int) -> Array:
     """Return the first J right singular vectors (T, J) of a d × T matrix; 0 where there is none."""
     d, T = whitened.shape
-    if d >= T:
-        squares, vectors = np.linalg.eigh(whitened.T @ whitened)
-        squares, vectors = squares[::-1][:J], vectors[:, ::-1][:, :J]
-    else:
-        squares, vectors = np.linalg.eigh(whitened @ whitened.T)
-        squares, vectors = squares[::-1][:J], whitened.T @ vectors[:, ::-1][:, :J]
-        vectors /= np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+    gram = whitened.T @ whitened if d >= T else whitened @ whitened.T
+    squares, vectors = np.linalg.eigh(gram)
+    squares, vectors = squares[::-1][:J], vectors[:, ::-1][:, :J]
+    if d < T:
+        vectors = whitened.T @ vectors / np.sqrt(np.maximum(squares, np.finfo(float).tiny))
     return np.where(squares > WEAKEST * squares[0], vectors, 0.0)
 
 
@@ -377,45 +334,30 @@ def _test(fold: _Fold, fit: _Fit) -> tuple[Array, Array]:
     E, T, d = fit.coefficients.shape
     outputs = (fit.coefficients.reshape(E * T, d) @ fold.states.T).reshape(E, T, -1)
     predictions = outputs + fit.intercepts[:, :, None]
-    return _correlate(fold, fit, outputs), _measure_ridge(fold, predictions)
-
-
-def _correlate(fold: _Fold, fit: _Fit, outputs: Array) -> Array:
     variates = fit.directions @ outputs  # vᵀx, (E, J, n)
     variates -= (variates @ fold.weights)[:, :, None]
     variance = variates**2 @ fold.weights  # (E, J)
     covariance = ((variates @ fold.targets.T) * fit.directions).sum(axis=2)
     seen = variance > ROUNDING * fold.size * fit.lengths
     if isinstance(fold.variance, np.ndarray):
-        spread = ((fit.directions @ fold.sums.target_covariance()) * fit.directions).sum(axis=2)
+        spread = ((fit.directions @ _target_covariance(fold.sums)) * fit.directions).sum(axis=2)
         seen &= spread > ROUNDING
         variance = variance * spread
-    else:  # w has length 1 and is orthogonal to the vector of ones, or it is one number
-        variance = variance * (fold.variance or 1.0)
-    deviations = np.sqrt(np.where(seen, variance, 1.0))
-    correlations: Array = np.where(seen, covariance / deviations, 0.0).clip(-1, 1).mean(axis=1)
-    return correlations
-
-
-def _measure_ridge(fold: _Fold, predictions: Array) -> Array:
-    result: Array
-    if isinstance(fold.variance, np.ndarray):
         errors = (predictions - fold.labels.T) ** 2 @ fold.weights  # (E, T)
         varied = fold.variance > 0
-        result = 1 - (errors[:, varied] / fold.variance[varied]).mean(axis=1)
-    elif fold.labels.dtype.kind == "f":
-        errors = (predictions[:, 0] - fold.labels) ** 2 @ fold.weights
-        result = 1 - errors / (fold.variance or 1.0)
-    else:
-        result = (predictions.argmax(axis=1) == fold.labels) @ fold.weights
-    return result
+        success = 1 - (errors[:, varied] / fold.variance[varied]).mean(axis=1)
+    else:  # w has length 1 and is orthogonal to the vector of ones, or it is one number
+        variance = variance * (fold.variance or 1.0)
+        if fold.labels.dtype.kind == "f":
+            errors = (predictions[:, 0] - fold.labels) ** 2 @ fold.weights
+            success = 1 - errors / (fold.variance or 1.0)
+        else:
+            success = (predictions.argmax(axis=1) == fold.labels) @ fold.weights
+    deviations = np.sqrt(np.where(seen, variance, 1.0))
+    correlations = np.where(seen, covariance / deviations, 0.0).clip(-1, 1).mean(axis=1)
+    return correlations, success
 
 
 def _best(scores: Array) -> int:
     """Return the first of the best scores, whatever order they were summed in."""
     return int(np.round(scores, 9).argmax())
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    mean = float(np.mean(values)) if values else None
-    return mean if mean is not None and np.isfinite(mean) else None

@@ -6,7 +6,7 @@ over a padded batch gives; gradient norm and saliency of the gradient of the mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, sqrt
@@ -146,43 +146,45 @@ class SquaredGradientSums:
         """
         if self.layers:
             try:
-                return self._add_batch(forward, vectors, rows)
-            except _SharedCallError:  # comes from the forward pass: nothing has been added yet
+                logits, records = self._watch(forward, rows)
+            except _SharedCallError:
                 self.layers = {}
+            else:
+                for v, more in _mark_last(vectors(logits, rows)):
+                    torch.autograd.backward(logits, v, retain_graph=more)
+                    for record in records:
+                        record.add_squares()
+                return
         weights = [self.model.get_parameter(name).requires_grad_() for name in self.sums]
         for row in rows:
             logits = forward(row[None])
-            several = vectors(logits, row[None])
-            for left, v in zip(reversed(range(len(several))), several, strict=True):
+            for v, more in _mark_last(vectors(logits, row[None])):
                 gradients = torch.autograd.grad(
-                    logits, weights, v, retain_graph=left > 0, allow_unused=True
+                    logits, weights, v, retain_graph=more, allow_unused=True
                 )
                 for total, g in zip(self.sums.values(), gradients, strict=True):
                     if g is not None:
                         total.addcmul_(g, g)
-        return None
 
-    def _add_batch(
-        self,
-        forward: Callable[[Rows], Tensor],
-        vectors: Callable[[Tensor, Rows], Tensor],
-        rows: Rows,
-    ) -> None:
+    def _watch(
+        self, forward: Callable[[Rows], Tensor], rows: Rows
+    ) -> tuple[Tensor, list[_LayerRecord]]:
+        """Run a batch forward; return its logits, and what was recorded of every layer."""
         records, handles = [], []
         try:
             for name, layer in self.layers.items():
                 sums = {key: self.sums[f"{name}.{key}"] for key, _ in layer.named_parameters()}
                 records.append(_LayerRecord(layer, sums, *rows.shape))
                 handles.append(layer.register_forward_hook(records[-1].record_call))
-            logits = forward(rows)
+            return forward(rows), records
         finally:
             for handle in handles:
                 handle.remove()
-        several = vectors(logits, rows)
-        for left, v in zip(reversed(range(len(several))), several, strict=True):
-            torch.autograd.backward(logits, v, retain_graph=left > 0)
-            for record in records:
-                record.add_squares()
+
+
+def _mark_last(vectors: Tensor) -> Iterator[tuple[Tensor, bool]]:
+    """Yield each vector, and whether another one follows."""
+    return zip(vectors, (left > 0 for left in reversed(range(len(vectors)))), strict=True)
 
 
 def _is_transposed(layer: nn.Module) -> bool:

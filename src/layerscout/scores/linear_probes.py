@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +18,10 @@ from layerscout.scores.state import StatesLike
 
 # Mean and deviation of every feature.
 Scale = tuple[np.ndarray, np.ndarray]
+
+Link = Literal["softmax", "logistic", "identity"]
+# By the kind of the type of labels that are not classes.
+LINKS: Mapping[str, Link] = {"f": "identity", "b": "logistic"}
 
 # Rows that a step of all linear probes together should have: fewer, and the calls cost more than
 # the arithmetic; more, and they leave the processor's cache.
@@ -126,16 +130,16 @@ class _Problem:
         plain: take the steps of the paper.
     """
 
-    link: Literal["softmax", "logistic", "identity"]
+    link: Link
     places: Int64[Tensor, " n"]
     targets: Float32[Tensor, "n C 1"]
     aside: Float32[Tensor, "n M"]
     mean: float
     scale: float
-    plain: bool = False
+    plain: bool
 
     @classmethod
-    def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"], plain: bool = False) -> _Problem:
+    def of(cls, y: np.ndarray, aside: Bool[np.ndarray, "n M"], plain: bool) -> _Problem:
         if not (aside.any(axis=0) & ~aside.all(axis=0)).all():
             raise InputError(
                 "a probe sets a tenth of the rows aside for early stopping, and every class must "
@@ -144,22 +148,20 @@ class _Problem:
             )
         rows = np.argsort(~aside.any(axis=1), kind="stable")
         places, kept = torch.from_numpy(np.argsort(rows)), torch.from_numpy(aside[rows]).float()
-        if y.dtype.kind == "b":
-            has = torch.from_numpy(y[rows]).float()
-            return cls("logistic", places, has[:, :, None], kept, 0.0, 1.0, plain)
-        if y.dtype.kind != "f":
-            onehot = nn.functional.one_hot(torch.from_numpy(y[rows])).float()
-            return cls("softmax", places, onehot[:, :, None], kept, 0.0, 1.0, plain)
-        mean, scale = float(y.mean()), float(y.std()) if np.ptp(y) > 0 else 1.0
-        numbers = torch.from_numpy((y[rows] - mean) / scale).float()
-        return cls("identity", places, numbers[:, None, None], kept, mean, scale, plain)
+        mean, scale = 0.0, 1.0
+        if y.dtype.kind not in "fb":
+            targets = nn.functional.one_hot(torch.from_numpy(y[rows])).float()
+        else:
+            if y.dtype.kind == "f":
+                mean, scale = float(y.mean()), float(y.std()) if np.ptp(y) > 0 else 1.0
+            targets = torch.from_numpy((y[rows] - mean) / scale).float().reshape(len(y), -1)
+        link = LINKS.get(y.dtype.kind, "softmax")
+        return cls(link, places, targets[:, :, None], kept, mean, scale, plain)
 
     @property
     def batch(self) -> int:
         """Rows of a step: few enough for many steps an epoch."""
-        if self.plain:
-            return PLAIN_BATCH
-        return min(max(len(self.targets) // 16, 8), 256)
+        return PLAIN_BATCH if self.plain else min(max(len(self.targets) // 16, 8), 256)
 
     def start(self, d: int) -> Float32[Tensor, "D C M"]:
         """Return weights of 0, and biases that fit the shares of the classes.
@@ -196,17 +198,22 @@ class _Problem:
         gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
         best = weights.view(s, d + 1, C, M).clone()
         least, at = torch.full((s, M), torch.inf), torch.zeros(s, M, dtype=torch.int64)
-        rng, steps = np.random.default_rng(seed), 0
+        rng, steps, rate = np.random.default_rng(seed), 0, PLAIN_RATE if self.plain else RATE
         for epoch in range(1, epochs + 1):
             order = self.places[torch.from_numpy(rng.permutation(n))]
             for rows in order.tensor_split(-(-n // self.batch)):
-                some = x.index_select(1, rows)
-                residuals = self._residuals(some, weights, rows)
-                torch.bmm(some.transpose(1, 2), residuals, out=gradient[:, :d])
+                part, share = x.index_select(1, rows), 1 - self.aside[rows]
+                # Of the mean loss of the rows that are trained on, by the outputs.
+                share /= share.sum(dim=0).clamp(min=1)
+                outputs = self._expect(self._outputs(part, weights))
+                residuals = outputs.sub_(self.targets[rows]).mul_(share[:, None]).flatten(2)
+                torch.bmm(part.transpose(1, 2), residuals, out=gradient[:, :d])
                 torch.sum(residuals, 1, keepdim=True, out=gradient[:, d:])
                 steps += 1
-                rate = PLAIN_RATE if self.plain else RATE
-                _adam(weights, gradient, first, second, steps, rate)
+                first.lerp_(gradient, 0.1)
+                second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+                root = (second / (1 - 0.999**steps)).sqrt_().add_(1e-8)
+                weights.addcdiv_(first, root, value=-rate / (1 - 0.9**steps))
             loss = self._loss(x, weights)
             better = (loss < least) & (epoch - 1 - at < patience)
             least, at = torch.where(better, loss, least), torch.where(better, epoch, at)
@@ -215,18 +222,11 @@ class _Problem:
                 break
         return best, at
 
-    def _residuals(
-        self, x: Float32[Tensor, "s b d"], weights: Float32[Tensor, "s D CM"], rows: Tensor
-    ) -> Float32[Tensor, "s b CM"]:
-        """Return the gradient of the mean loss of the rows trained on by the outputs."""
-        share = 1 - self.aside[rows]
-        share /= share.sum(dim=0).clamp(min=1)
-        outputs = self._outputs(x, weights)
+    def _expect(self, outputs: Float32[Tensor, "s b C M"]) -> Float32[Tensor, "s b C M"]:
+        """Return the targets that are expected, given the outputs."""
         if self.link == "softmax":
-            outputs = outputs.softmax(dim=2)
-        elif self.link == "logistic":
-            outputs = outputs.sigmoid()
-        return outputs.sub_(self.targets[rows]).mul_(share[:, None]).flatten(2)
+            return outputs.softmax(dim=2)
+        return outputs.sigmoid() if self.link == "logistic" else outputs
 
     def _loss(
         self, x: Float32[Tensor, "s n d"], weights: Float32[Tensor, "s D CM"]
@@ -260,16 +260,6 @@ class _Problem:
             outputs = torch.addmm(each[-1], x, each[:-1]).double().numpy()
             numbers = self.link == "identity"
             yield outputs[:, 0] * self.scale + self.mean if numbers else outputs
-
-
-def _adam(
-    weights: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: float
-) -> None:
-    """Take the step number `step` of Adam in place."""
-    first.lerp_(gradient, 0.1)
-    second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-    root = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-    weights.addcdiv_(first, root, value=-rate / (1 - 0.9**step))
 
 
 def _measure_scale(x: Float[np.ndarray, "n d"]) -> Scale | None:

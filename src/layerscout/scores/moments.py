@@ -41,42 +41,37 @@ class Moments:
 
         The `reference` is of the same type as the states that will be added.
         """
-        resolution = torch.finfo(reference.dtype).eps
-        reference = reference.double()
-        S, d = reference.shape
-        K, G = weights.shape
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64, device=reference.device)
-
-        weights = weights.to(reference.device)
-        return cls(reference, weights, zeros(K), zeros(S, K, d), zeros(S, G, d, d), resolution)
+        (S, d), (K, G), exact = reference.shape, weights.shape, reference.double()
+        return cls(
+            exact,
+            weights.to(exact.device),
+            exact.new_zeros(K),
+            exact.new_zeros(S, K, d),
+            exact.new_zeros(S, G, d, d),
+            torch.finfo(reference.dtype).eps,
+        )
 
     def add_(self, states: Float[Tensor, "S n d"], labels: Int[Tensor, " n"]) -> None:
         """Add n examples in place: their states (S, n, d) and class ids (n,), each in 0..K−1."""
         labels = labels.to(self.reference.device)
         seen = torch.bincount(labels, minlength=len(self.count))
         self.count.add_(seen)
-        used: list[tuple[Tensor, Tensor | None]] = []
-        for each in self.weights[labels].unbind(1):
-            rows = each.nonzero().flatten()
-            used.append((rows, None if (each[rows] == 1).all() else each[rows, None]))
+        chosen = []
+        for weights in self.weights[labels].unbind(1):
+            rows = weights.nonzero().flatten()
+            chosen.append((rows, weights[rows, None]))
         # State by state: a chunk in float64 then stays small enough for the processor's cache.
         for s, state in enumerate(states.to(self.reference.device)):
             x = state.double() - self.reference[s]
             self.total[s].index_add_(0, labels, x)
-            for g, (rows, weight) in enumerate(used):
-                xg = x if len(rows) == len(x) else x[rows]
-                self.scatter[s, g].addmm_(xg.T, xg if weight is None else xg * weight)
+            for g, (rows, weights) in enumerate(chosen):
+                self.scatter[s, g].addmm_(x[rows].T, x[rows] * weights)
 
     def __add__(self, other: Moments) -> Moments:
         """Merge the sums over two sets of examples; the reference of the left one stays.
 
-        Raises:
-            ValueError: if the two do not have the same states, classes and weights.
+        Both have the same states, classes and weights.
         """
-        if self.total.shape != other.total.shape or not torch.equal(self.weights, other.weights):
-            raise ValueError("only moments of the same states, classes and weights can be added")
         other = other.about(self.reference)
         return Moments(
             self.reference,
@@ -113,9 +108,6 @@ class Moments:
         Args:
             weights: (K,), a combination of the weightings that were summed.
             directions: (S, J, d), the vectors u.
-
-        Raises:
-            ValueError: if `weights` is no such combination.
         """
         spread = torch.zeros(directions.shape[:2], dtype=torch.float64, device=directions.device)
         for g, share in enumerate(self._mix(weights)):
@@ -132,8 +124,6 @@ class Moments:
         """Return the combination of the summed weightings that `weights` (K,) is."""
         # Balanced classes make the weightings alike; a pseudo-inverse does not mind.
         mix: Tensor = torch.linalg.pinv(self.weights) @ weights
-        if not torch.allclose(self.weights @ mix, weights, rtol=1e-9, atol=0.0):
-            raise ValueError("these class weights were not summed")
         return mix
 
 
@@ -283,10 +273,8 @@ def _trace_ratio(
         deviations: (S, K, d), the class means about their centre.
     """
     finite = deviations.isfinite().all(dim=2).all(dim=1)
-    _, s, u = torch.linalg.svd(
-        deviations.where(finite[:, None, None], 0.0),
-        full_matrices=False,
-    )
+    known = deviations.where(finite[:, None, None], 0.0)
+    _, s, u = torch.linalg.svd(known, full_matrices=False)
     along = moments.within(weights, u).clamp(min=0)
     largest = s[:, :1]
     ratio = torch.where(s > 1e-6 * largest, along / s**2, 0.0).sum(dim=1)

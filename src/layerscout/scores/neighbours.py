@@ -101,36 +101,29 @@ def mutual_information(
         y: class ids (n,).
         seed: of the drawing and of k-means.
         examples: ids (n,); rows of one example are held out together.
-        clusters: how many k-means finds, at the most; by default ten for each class.
+        clusters: how many k-means finds, or as many as there are different rows if that is fewer;
+            by default ten for each class.
 
     Raises:
-        InputError: if there are fewer than 20 rows of a class, fewer rows than clusters, or more
-            than 2,000 of these.
+        InputError: if there are fewer than 20 rows of a class, or more than 2,000 clusters.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.metrics import mutual_info_score
 
     classes = int(y.max()) + 1
-    if clusters is not None and clusters > MOST_CLUSTERS:
-        raise InputError(f"`clusters` must be at most {MOST_CLUSTERS}, got {clusters}; take fewer")
-    if clusters is None and 10 * classes > MOST_CLUSTERS:
+    wanted = 10 * classes if clusters is None else clusters
+    if wanted > MOST_CLUSTERS:
         raise InputError(
-            f"mutual_information needs 10 clusters per class and takes at most "
-            f"{MOST_CLUSTERS // 10} classes, got {classes}; use knn"
+            f"mutual_information takes at most {MOST_CLUSTERS} clusters, by default 10 for each of "
+            f"the {classes} classes, got {wanted}; set fewer `clusters`, or use knn"
         )
     rng = np.random.default_rng(seed)
     aside = tenth(y, examples, rng)
     held, fitted = (_balance(np.flatnonzero(part), y, classes, rng) for part in (aside, ~aside))
-    wanted = 10 * classes if clusters is None else clusters
     if len(held) < 2 * classes or len(fitted) < 10 * classes:
         raise InputError(
             f"mutual_information needs about {FEWEST_ROWS} rows of every class, of which it holds "
             f"out a tenth; got {np.bincount(y).min()} of the smallest; take more examples"
-        )
-    if len(fitted) < wanted:
-        raise InputError(
-            f"`clusters` must be at most the {len(fitted)} rows that they are found in, got "
-            f"{wanted}; take fewer, or more examples"
         )
     number = min(wanted, len(np.unique(H[fitted], axis=0)))
     kind = MiniBatchKMeans if len(fitted) * number > MANY_DISTANCES else KMeans

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from layerscout.data import Kind, Tags, Targets, evaluate, pearson_spearman, tune_thresholds
+from layerscout.data import Kind, Tags, Targets, evaluate, tune_thresholds
 
 # Judges predictions: of labels, (n,) or (n, K), and logits (n, K), or of targets and predictions
 # (n,).
 # More is better.
 Metric = Callable[[np.ndarray, np.ndarray], float]
+
+# By the kind of the type of labels that are not classes: numbers, and several labels.
+USUAL_METRICS = {"f": "pearson_spearman", "b": "micro_f1"}
 
 # Told how much is done, of how much.
 Report = Callable[[float, float], None]
@@ -55,11 +57,6 @@ class Probes:
             tuple(values),
             tuple(tuple(at) if seeds else () for at, seeds in zip(epochs, values, strict=True)),
         )
-
-
-def accuracy(labels: np.ndarray, logits: np.ndarray) -> float:
-    """Return the share of rows whose largest logit is the label's."""
-    return float((logits.argmax(axis=1) == labels).mean())
 
 
 def majority(y: np.ndarray, yv: np.ndarray, metric: Metric | None = None) -> float | None:
@@ -116,9 +113,7 @@ def make_judge(metric: str, tags: Tags | None = None, *, tuned: bool = False) ->
 
 def choose_metric(metric: Metric | None, y: np.ndarray) -> Metric:
     """Return the metric, or the one for these labels where there is none."""
-    if y.dtype.kind == "b":
-        return metric or partial(evaluate, "micro_f1")
-    return metric or (pearson_spearman if y.dtype.kind == "f" else accuracy)
+    return metric or make_judge(USUAL_METRICS.get(y.dtype.kind, "accuracy"))
 
 
 def in_chunks(rows: np.ndarray, size: int | None = None) -> list[np.ndarray]:

@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy.linalg.lapack import dpocon, dpotrf, dpotrs
 
-from layerscout.data import SIGNED, evaluate, evaluate_without, pick_choices
+from layerscout.data import SIGNED, evaluate_without, pick_choices
 from layerscout.scores.estimates import Estimate
-from layerscout.scores.probes import majority
+from layerscout.scores.probes import majority, make_judge
 from layerscout.scores.score import ROUNDING
 
 # Shares of the mean variance of a feature; the strongest first.
@@ -52,14 +52,14 @@ class Quality(Estimate):
     majority: float | None = None
     metric: str | None = None
 
-    def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Return the ends of a confidence interval, within what the metric can be.
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the ends of a 95 % interval, within what the metric can be.
 
         Folds are dealt by class, so it holds for examples of which each class has the same share,
         as the majority's metric does. Of two examples per class, the jackknife alone said −0.65 to
         1.65 for macro-F1.
         """
-        low, high = super().interval(level)
+        low, high = super().interval()
         if low is None or high is None:
             return low, high
         least = -1.0 if self.metric in SIGNED else 0.0
@@ -95,11 +95,7 @@ def measure_quality(
     if examples is not None:
         folds = folds[np.unique(examples, return_index=True)[1]]
         y, predicted = pick_choices(y, predicted, examples)
-
-    def judge(labels: np.ndarray, outputs: np.ndarray) -> float:
-        return evaluate(metric, labels, outputs.reshape(len(labels), -1))
-
-    without = evaluate_without(metric, y, predicted, folds)
+    judge, without = make_judge(metric), evaluate_without(metric, y, predicted, folds)
     return Quality(judge(y, predicted), without, majority(y, y, judge), metric)
 
 
@@ -226,10 +222,9 @@ def _set_thresholds(
     Those are the rows of the highest predictions, the first ones of equal ones: least squares
     hardly ever predicts a half for a rare label. A logit is above 0 where the label is said.
     """
-    count, places = Y.sum(axis=0), np.arange(len(Y))[:, None]
+    count = Y.sum(axis=0)
     order = np.argsort(-predicted, axis=0, kind="stable")
-    said = np.empty_like(Y)
-    np.put_along_axis(said, order, places < count, axis=0)
+    said = np.argsort(order, axis=0) < count  # by their places in that order
     ordered = np.take_along_axis(predicted, order, axis=0)
     ends = np.stack([count - 1, count]).clip(0, len(Y) - 1)
     logits = predicted - np.take_along_axis(ordered, ends, axis=0).mean(axis=0)

@@ -53,10 +53,8 @@ class Score:
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Score:
         """Read back what `dataclasses.asdict` and JSON made of a score."""
-        entries: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in written.items()
-        }
-        return cls(**entries)
+        lists = {name: tuple(v) for name, v in written.items() if isinstance(v, list)}
+        return cls(**{**written, **lists})
 
     def without_embeddings(self) -> Score:
         """Return the same score with entry 0 undefined."""

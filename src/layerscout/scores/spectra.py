@@ -63,7 +63,16 @@ def score_spectra(
         InputError: as `weight_snr`.
     """
     L = max((block for block, _ in matrices), default=0)
-    ratios = {kind: _ratios(matrices, kind, L) for kind in dict.fromkeys(k for _, k in matrices)}
+    ratios: dict[str, list[float | None]] = {kind: [None] * (L + 1) for _, kind in matrices}
+    before: dict[str, int] = {}
+    for block, kind in sorted(matrices):
+        of_type, last = ratios[kind], before.get(kind)
+        # Shared weights are worked out once, and tie to the last digit.
+        if last is not None and np.array_equal(matrices[block, kind], matrices[last, kind]):
+            of_type[block] = of_type[last]
+        else:
+            of_type[block] = weight_snr(matrices[block, kind])
+        before[kind] = block
     values: list[float | None] = [None] * (L + 1)
     for block in range(1, L + 1):
         standings = []
@@ -100,23 +109,3 @@ def _parts(W: Float64[np.ndarray, "m k"], eps: float) -> tuple[float, float | No
 def _edge(s: Float64[np.ndarray, " r"], shape: tuple[int, ...]) -> float:
     lower, upper = np.percentile(s, [25, 75])
     return float((upper - lower) / 1.349 * (1 + (min(shape) / max(shape)) ** 0.5))
-
-
-def _ratios(matrices: Mapping[tuple[int, str], ArrayLike], kind: str, L: int) -> list[float | None]:
-    """Return what `weight_snr` gives for a type of matrix at each of the entries 0..L."""
-    ratios: list[float | None] = [None] * (L + 1)
-    last: int | None = None
-    for block in range(1, L + 1):
-        if (block, kind) not in matrices:
-            continue
-        matrix = matrices[block, kind]
-        # Shared weights are worked out once, and tie to the last digit.
-        if last is not None and np.array_equal(matrix, matrices[last, kind]):
-            ratios[block] = ratios[last]
-        else:
-            try:
-                ratios[block] = weight_snr(matrix)
-            except InputError as error:
-                raise InputError(f"block {block}, {kind}: {error}") from error
-        last = block
-    return ratios

@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64, Int64
 
 from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred
+from layerscout.scores.probes import USUAL_METRICS
 from layerscout.scores.quality import Quality, measure_quality
 from layerscout.scores.variability import Debiased, estimate_debiased
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from layerscout.scores.folds import FoldScores
 
 T = TypeVar("T")
-
-# By the kind of their type: numbers, and several labels.
-USUAL_METRICS = {"f": "pearson_spearman", "b": "micro_f1"}
 
 
 class _once(Generic[T]):  # noqa: N801, a decorator
@@ -90,15 +88,9 @@ class State:
         return Centred.of(self.states, self.labels, self.groups)
 
     @_once
-    def class_scatters(self) -> Float64[np.ndarray, "K d d"] | None:
-        """The scatter of each class, if the folds were scored, which needs it."""
-        return self.folds.class_scatters if "folds" in vars(self) else None
-
-    @_once
     def scatter(self) -> Float64[np.ndarray, "d d"]:
-        """The scatter of all, at least its upper triangle."""
-        rows, of_classes = self.centred.rows, self.class_scatters
-        scatter: np.ndarray = rows.T @ rows if of_classes is None else of_classes.sum(axis=0)
+        """The scatter of all."""
+        scatter: np.ndarray = self.centred.rows.T @ self.centred.rows
         return scatter
 
     @_once

@@ -220,9 +220,7 @@ SCORES: Mapping[str, Definition] = {
         "maps everything to one place looks best.",
         better="lower",
         source="state",
-        compute=lambda state: _module("transferability").numerical_rank(
-            state.centred, state.class_scatters
-        ),
+        compute=lambda state: _module("transferability").numerical_rank(state.centred),
     ),
     "knn": Definition(
         title="nearest neighbours",

@@ -24,8 +24,6 @@ LEAST_RATIO, LARGEST_RATIO = -16.0, 12.0
 # The evidence has no detail finer than a factor e in α/β; a quarter of a decade sees all maxima.
 STEP = 0.25
 GOLDEN = (np.sqrt(5) - 1) / 2
-# A class whose squares are a smaller share of what they are a difference of has lost digits.
-CANCELLED = 1e-6
 
 
 def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
@@ -43,7 +41,7 @@ def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
 
     Args:
         states: of n examples.
-        scatter: Σ_i (h_i − mean)(h_i − mean)ᵀ, at least its upper triangle; not used for n < d.
+        scatter: Σ_i (h_i − mean)(h_i − mean)ᵀ; not used for n < d.
 
     Returns:
         None if all states are the same, or all targets are 0.
@@ -79,7 +77,7 @@ def logme(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
     residual = np.maximum(squares - explained.sum(axis=0), LEAST_RESIDUAL * squares)
     if len(eigenvalues) == n:
         residual = np.zeros_like(squares)
-    return _finite(float(_best_evidence(eigenvalues, explained, residual, n).mean()) / n)
+    return float(_best_evidence(eigenvalues, explained, residual, n).mean() / n)
 
 
 def h_score(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | None:
@@ -120,21 +118,14 @@ def h_score(states: Centred, scatter: Float64[np.ndarray, "d d"]) -> float | Non
     # Σ_b = betweenᵀ between
     factor = np.linalg.cholesky(covariance, upper=True)
     whitened = solve_triangular(factor, between.T, trans=1, check_finite=False)
-    return _finite((1 - shrinkage) * float((whitened**2).sum()))
+    return (1 - shrinkage) * float((whitened**2).sum())
 
 
-def numerical_rank(
-    states: Centred, scatters: Float64[np.ndarray, "K d d"] | None = None
-) -> float | None:
+def numerical_rank(states: Centred) -> float | None:
     """Mean over classes of ‖H_k‖_*² / ‖H_k‖_F², not centred; lower is better.
 
     The squared sum of the singular values over the sum of their squares: between 1 and the rank,
     so between 1 and n_k for a small class, whatever its states are. Xie et al. 2022, §4.3.
-
-    Args:
-        states: of n examples.
-        scatters: Σ x xᵀ over the examples of each class, about the mean of all, if they are there
-            already, or their upper triangles; not used for n_k < d.
 
     Returns:
         None if all states are the same, or those of one class are all zero.
@@ -143,26 +134,15 @@ def numerical_rank(
         return None
     ranks = []
     for k in range(states.sizes.shape[1]):
-        eigenvalues = np.linalg.eigvalsh(_product(states, k, scatters), "U").clip(min=0)
+        H = states.rows[states.labels == k] + states.mean
+        H = H if len(H) >= len(states.mean) else H.T
+        # A matrix times itself is half the work.
+        eigenvalues = np.linalg.eigvalsh(H.T @ H, "U").clip(min=0)
         total = float(eigenvalues.sum())
         if total == 0:
             return None
         ranks.append(float(np.sqrt(eigenvalues).sum()) ** 2 / total)
-    return _finite(float(np.mean(ranks)))
-
-
-def _product(states: Centred, k: int, scatters: Array | None) -> Array:
-    """Return H_kᵀH_k of a class, or H_kH_kᵀ if that is smaller; the upper triangle at least."""
-    count, d, mean = states.sizes[:, k].sum(), len(states.mean), states.mean
-    if scatters is not None and count >= d:
-        cross = np.outer(mean, states.sums[:, k].sum(axis=0) + count / 2 * mean)
-        product: Array = scatters[k] + cross + cross.T
-        if np.trace(product) > CANCELLED * (np.trace(scatters[k]) + count * mean @ mean):
-            return product
-    H = states.rows[states.labels == k] + mean
-    H = H if count >= d else H.T
-    gram: Array = H.T @ H  # a matrix times itself is half the work
-    return gram
+    return float(np.mean(ranks))
 
 
 def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int) -> Array:
@@ -214,7 +194,3 @@ def _best_evidence(eigenvalues: Array, explained: Array, residual: Array, n: int
             np.where(leftwards, at_left, new),
         )
     return np.maximum(at_left, at_right)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

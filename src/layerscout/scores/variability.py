@@ -22,7 +22,7 @@ from scipy.linalg import helmert
 
 from layerscout.data import half_width
 from layerscout.errors import InputError
-from layerscout.scores.estimates import Estimate
+from layerscout.scores.estimates import LEVEL, Estimate
 from layerscout.scores.moments import Centred
 from layerscout.scores.score import FEWEST_GROUPS
 
@@ -56,11 +56,11 @@ class Debiased(Estimate):
         """The logarithm of the ratio."""
         return None if self.value is None else float(np.log(self.value))
 
-    def interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Return the ends of a confidence interval of the ratio; (None, None) where undefined."""
+    def interval(self) -> tuple[float | None, float | None]:
+        """Return the ends of a 95 % interval of the ratio; (None, None) where undefined."""
         if self.value is None or self.replicates is None:
             return None, None
-        factor = float(np.exp(min(half_width(self.replicates, level), WIDEST)))
+        factor = float(np.exp(min(half_width(self.replicates, LEVEL), WIDEST)))
         return self.value / factor, self.value * factor
 
 
@@ -78,22 +78,22 @@ def estimate_debiased(states: Centred) -> Debiased:
         InputError: if there are fewer than two classes, fewer than four groups, fewer than two
             examples of a class in a group, or more than d + 1 classes.
     """
-    grouped = _Grouped.of(states)
-    _, d, J = grouped.means.shape
+    class_means, means, mean = average_groups(states)
+    _, d, J = means.shape
     if d < J:
         raise InputError(
             f"the debiased ratio needs at least as many features as classes less one, got {d} "
             f"features and {J + 1} classes; use --score variability_ratio"
         )
-    G = grouped.between()
+    G = multiply_means(means)
     # Class means, or examples of a class, that differ by no more than rounding are the same.
     rounding = (16 * states.resolution) ** 2 * float(states.mean @ states.mean)
-    plug_in = float((grouped.mean**2).sum())
+    plug_in = float((mean**2).sum())
     fraction = float(np.trace(G[0])) / plug_in if plug_in > rounding else None
     weights, vectors = np.linalg.eigh(G)
     if not _positive(weights, np.full(len(G), rounding)):
         return Debiased(None, None, fraction)
-    within = grouped.within()
+    within = multiply_covariances(states, class_means, means)
     if not _positive(np.linalg.eigvalsh(within), rounding * weights[:, 0]):
         return Debiased(None, None, fraction)
     # tr(G⁻¹ G⁻¹ H), in the basis of the eigenvectors of G.
@@ -113,85 +113,73 @@ def _positive(eigenvalues: NDArray[np.floating[Any]], least: Array) -> bool:
     return bool((eigenvalues[:, 0] > floor).all())
 
 
-@dataclass(frozen=True, eq=False)
-class _Grouped:
-    """States of examples that were dealt into B groups, and their class means in each.
+def average_groups(states: Centred) -> tuple[Array, Array, Array]:
+    """Average the examples of each class in each of B groups.
 
     The class means are about their mean, so that states far from the origin lose no digits, and in
     an orthonormal basis of the space orthogonal to the vector of ones: J = K − 1.
 
-    Attributes:
-        states: of the examples, sorted by group.
-        class_means: (B, K, d), about the mean of all examples.
-        means: M_g, (B, d, J).
-        mean: M of all examples, (d, J).
+    Returns:
+        The class means of the groups about the mean of all examples (B, K, d), the same in that
+        basis, M_g (B, d, J), and M of all examples (d, J).
+
+    Raises:
+        InputError: as `estimate_debiased`.
     """
+    sizes, (B, K) = states.sizes, states.sizes.shape
+    if K < 2:
+        raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
+    if B < FEWEST_GROUPS or sizes.min() < 2:
+        of_class = sizes.sum(axis=0)
+        raise InputError(
+            "the debiased variability ratio needs 2 or more examples of every class in each of "
+            f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
+            f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
+            "variability_ratio, which needs only 2"
+        )
+    class_means = states.sums / sizes[:, :, None]
+    basis = helmert(K).T  # (K, J)
+    mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
+    return class_means, class_means.transpose(0, 2, 1) @ basis, mean
 
-    states: Centred
-    class_means: Array
-    means: Array
-    mean: Array
 
-    @classmethod
-    def of(cls, states: Centred) -> _Grouped:
-        """Average the examples of each class in each group.
+def multiply_means(means: Array) -> Array:
+    """Average M_gᵀM_h over two different groups, in all ways: (1 + B, J, J).
 
-        Raises:
-            InputError: as `estimate_debiased`.
-        """
-        sizes, (B, K) = states.sizes, states.sizes.shape
-        if K < 2:
-            raise InputError("the variability ratio needs 2 or more classes, got 1; use other data")
-        if B < FEWEST_GROUPS or sizes.min() < 2:
-            of_class = sizes.sum(axis=0)
-            raise InputError(
-                "the debiased variability ratio needs 2 or more examples of every class in each of "
-                f"{FEWEST_GROUPS} or more groups, so {2 * FEWEST_GROUPS} in all, and class "
-                f"{of_class.argmin()} has {of_class.min()}; use more examples, or --score "
-                "variability_ratio, which needs only 2"
-            )
-        class_means = states.sums / sizes[:, :, None]
-        basis = helmert(K).T  # (K, J)
-        means = class_means.transpose(0, 2, 1) @ basis
-        mean = (states.sums.sum(axis=0) / sizes.sum(axis=0)[:, None]).T @ basis
-        return cls(states, class_means, means, mean)
+    The first is over all groups, the others are without each.
+    """
+    B = len(means)
+    products = _multiply_with_others(means)
+    total = products.sum(axis=0)
+    without = (total - 2 * products) / ((B - 1) * (B - 2))
+    return np.concatenate([total[None] / (B * (B - 1)), without])
 
-    def between(self) -> Array:
-        """Average M_gᵀM_h over two different groups, in all ways: (1 + B, J, J).
 
-        The first is over all groups, the others are without each.
-        """
-        B = len(self.means)
-        products = _multiply_with_others(self.means)
-        total = products.sum(axis=0)
-        without = (total - 2 * products) / ((B - 1) * (B - 2))
-        return np.concatenate([total[None] / (B * (B - 1)), without])
+def multiply_covariances(states: Centred, class_means: Array, means: Array) -> Array:
+    """Average M_gᵀS_lM_h over three different groups, in all ways: (1 + B, J, J).
 
-    def within(self) -> Array:
-        """Average M_gᵀS_lM_h over three different groups, in all ways: (1 + B, J, J).
-
-        S_l is the mean of the unbiased class covariances of group l. The first is over all groups,
-        the others are without each.
-        """
-        B, d, J = self.means.shape
-        directions = self.means.transpose(1, 0, 2).reshape(d, B * J)
-        total, without = np.zeros((J, J)), np.zeros((B, J, J))
-        averages = self.class_means @ directions  # (B, K, B·J)
-        groups = np.split(self.states.rows, np.cumsum(self.states.sizes.sum(axis=1))[:-1])
-        for own, (rows, count) in enumerate(zip(groups, self.states.sizes, strict=True)):
-            along = rows @ directions  # (m, B·J)
-            along -= np.repeat(averages[own], count, axis=0)
-            along *= np.repeat(1 / np.sqrt((count - 1) * len(count)), count)[:, None]
-            parts = along.reshape(-1, B, J).transpose(1, 0, 2)
-            parts[own] = 0
-            products = _multiply_with_others(parts)
-            of_group = products.sum(axis=0)
-            total += of_group
-            remaining = of_group - 2 * products
-            remaining[own] = 0
-            without += remaining
-        pairs = (B - 1) * (B - 2)
-        return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
+    S_l is the mean of the unbiased class covariances of group l. The first is over all groups,
+    the others are without each.
+    """
+    B, d, J = means.shape
+    directions = means.transpose(1, 0, 2).reshape(d, B * J)
+    total, without = np.zeros((J, J)), np.zeros((B, J, J))
+    averages = class_means @ directions  # (B, K, B·J)
+    groups = np.split(states.rows, np.cumsum(states.sizes.sum(axis=1))[:-1])
+    for own, (rows, count) in enumerate(zip(groups, states.sizes, strict=True)):
+        along = rows @ directions  # (m, B·J)
+        along -= np.repeat(averages[own], count, axis=0)
+        along *= np.repeat(1 / np.sqrt((count - 1) * len(count)), count)[:, None]
+        parts = along.reshape(-1, B, J).transpose(1, 0, 2)
+        parts[own] = 0
+        products = _multiply_with_others(parts)
+        of_group = products.sum(axis=0)
+        total += of_group
+        remaining = of_group - 2 * products
+        remaining[own] = 0
+        without += remaining
+    pairs = (B - 1) * (B - 2)
+    return np.concatenate([total[None] / (B * pairs), without / (pairs * (B - 3))])
 
 
 def _multiply_with_others(parts: Array) -> Array:

@@ -127,21 +127,6 @@ def test_known_tasks_read_the_columns_of_the_hub(tmp_path: Path, name: str) -> N
     assert task.train.labels.tolist() == columns["label"]
 
 
-def test_the_metrics_of_known_tasks() -> None:
-    others = {name: known.metric for name, known in KNOWN.items() if known.metric != "accuracy"}
-    assert others == {
-        "cola": "matthews_correlation",
-        "mrpc": "f1",
-        "qqp": "f1",
-        "stsb": "pearson_spearman",
-        "go_emotions": "micro_f1",
-        "wnut17": "entity_f1",
-        "conll2003": "entity_f1",
-        "ontonotes5": "entity_f1",
-    }
-    assert len(KNOWN) == 27
-
-
 RELEASED: dict[str, tuple[dict[str, Any], list[str], list[str] | None]] = {
     "boolq": ({"question": "q", "passage": "p"}, ["q"], ["p"]),
     "multirc": ({"paragraph": "p", "question": "q", "answer": "a"}, ["p q"], ["a"]),
@@ -238,52 +223,50 @@ def test_old_hub_names_lead_to_known_tasks() -> None:
         assert name in (*KNOWN, "glue", "super_glue", "wnut_17", "universal_dependencies")
 
 
-def test_class_names_are_those_of_the_benchmarks() -> None:
+def test_class_names_and_metrics_are_those_of_the_benchmarks() -> None:
     """The numbering of the hub's glue and super_glue, written out."""
     entailment, truth = ("entailment", "not_entailment"), ("False", "True")
+    choice = ("wrong", "right")
     of_words = {"go_emotions", "wnut17", "conll2003", "ontonotes5", "ud_pos"}
+    assert len(KNOWN) == 27
     assert {
-        name: known.labels
+        name: (known.labels, known.metric)
         for name, known in KNOWN.items()
         if name not in of_words and "@" not in name
     } == {
-        "cola": ("unacceptable", "acceptable"),
-        "sst2": ("negative", "positive"),
-        "mrpc": ("not_equivalent", "equivalent"),
-        "qqp": ("not_duplicate", "duplicate"),
-        "stsb": (),
-        "mnli": ("entailment", "neutral", "contradiction"),
-        "qnli": entailment,
-        "rte": entailment,
-        "wnli": ("not_entailment", "entailment"),
-        "boolq": truth,
-        "cb": ("entailment", "contradiction", "neutral"),
-        "copa": ("wrong", "right"),
-        "multirc": truth,
-        "wic": truth,
-        "wsc": truth,
-        "yelp_polarity": ("negative", "positive"),
-        "hellaswag": ("wrong", "right"),
-        "cosmos_qa": ("wrong", "right"),
+        "cola": (("unacceptable", "acceptable"), "matthews_correlation"),
+        "sst2": (("negative", "positive"), "accuracy"),
+        "mrpc": (("not_equivalent", "equivalent"), "f1"),
+        "qqp": (("not_duplicate", "duplicate"), "f1"),
+        "stsb": ((), "pearson_spearman"),
+        "mnli": (("entailment", "neutral", "contradiction"), "accuracy"),
+        "qnli": (entailment, "accuracy"),
+        "rte": (entailment, "accuracy"),
+        "wnli": (("not_entailment", "entailment"), "accuracy"),
+        "boolq": (truth, "accuracy"),
+        "cb": (("entailment", "contradiction", "neutral"), "accuracy"),
+        "copa": (choice, "accuracy"),
+        "multirc": (truth, "accuracy"),
+        "wic": (truth, "accuracy"),
+        "wsc": (truth, "accuracy"),
+        "yelp_polarity": (("negative", "positive"), "accuracy"),
+        "hellaswag": (choice, "accuracy"),
+        "cosmos_qa": (choice, "accuracy"),
     }
 
 
 def test_tags_and_emotions_are_numbered_as_on_the_hub() -> None:
     """The numbers that the cards of the data sets give, at some places of each."""
-    found = {
-        "go_emotions": {0: "admiration", 9: "disappointment", 16: "grief", 27: "neutral"},
-        "wnut17": {
-            0: "O",
-            1: "B-corporation",
-            4: "I-creative-work",
-            7: "B-location",
-            12: "I-product",
-        },
-        "conll2003": {0: "O", 1: "B-PER", 4: "I-ORG", 5: "B-LOC", 8: "I-MISC"},
-        "ontonotes5": {0: "O", 7: "B-GPE", 11: "B-ORG", 22: "I-CARDINAL", 36: "I-LANGUAGE"},
-        "ud_pos": {0: "NOUN", 6: "ADJ", 13: "_", 14: "ADV", 17: "AUX"},
-    }
-    for name, places in found.items():
+    wnut17 = {0: "O", 1: "B-corporation", 4: "I-creative-work", 7: "B-location", 12: "I-product"}
+    for name, metric, places in (
+        ("go_emotions", "micro_f1",
+         {0: "admiration", 9: "disappointment", 16: "grief", 27: "neutral"}),
+        ("wnut17", "entity_f1", wnut17),
+        ("conll2003", "entity_f1", {0: "O", 1: "B-PER", 4: "I-ORG", 5: "B-LOC", 8: "I-MISC"}),
+        ("ontonotes5", "entity_f1",
+         {0: "O", 7: "B-GPE", 11: "B-ORG", 22: "I-CARDINAL", 36: "I-LANGUAGE"}),
+        ("ud_pos", "accuracy", {0: "NOUN", 6: "ADJ", 13: "_", 14: "ADV", 17: "AUX"}),
+    ):  # fmt: skip
         labels = KNOWN[name].labels
         assert {place: labels[place] for place in places} == places
-        assert len(labels) == max(places) + 1 == len(set(labels))
+        assert len(labels) == max(places) + 1 == len(set(labels)) and KNOWN[name].metric == metric

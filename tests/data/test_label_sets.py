@@ -24,44 +24,44 @@ def check(task: Task, names: Any = ("anger", "fear", "joy"), marks: Any = MARKS)
 # --- What is read ------------------------------------------------------------------------------
 
 
-def test_lists_of_every_source(write: Write, tmp_path: Path) -> None:
-    columns = {"text": TEXTS, "labels": LISTS}
-    check(Task.load(parquet(tmp_path / "x.parquet", columns)))
-    check(Task.load(write("x.jsonl", as_jsonl(columns))))
-    check(Task.from_lists(TEXTS, LISTS))
-    check(Task.from_lists(TEXTS, [tuple(row) for row in LISTS]))
-    check(Task.from_lists(TEXTS, [set(row) for row in LISTS]))
-    check(Task.from_lists(TEXTS, [np.array(row, dtype=str) for row in LISTS]))
+NUMBERS = [[10, 9], [], [10], [2, 10]]
+STRINGS = ["joy | fear", None, "joy|", "anger|| joy"]
+JSON_CELLS = ['["joy", "fear"]', "[]", ' ["joy"]', '["anger","joy"]']
+PYTHON_CELLS = ["['joy', 'fear']", "[]", "['joy']", "['anger', 'joy']"]
 
 
-def test_lists_in_cells_are_json_or_as_python_writes_them(write: Write) -> None:
-    json_cells = ['["joy", "fear"]', "[]", ' ["joy"]', '["anger","joy"]']
-    python_cells = ["['joy', 'fear']", "[]", "['joy']", "['anger', 'joy']"]
-    for number, cells in enumerate((json_cells, python_cells)):
-        check(Task.load(write(f"{number}.csv", as_csv({"text": TEXTS, "label": cells}))))
-    rows = "".join(f"{text}\t{cell}\n" for text, cell in zip(TEXTS, json_cells, strict=True))
-    check(Task.load(write("x.tsv", f"text\tlabel\n{rows}")))
-
-
-def test_numbers_in_lists_are_sorted_as_numbers(write: Write, tmp_path: Path) -> None:
-    lists = [[10, 9], [], [10], [2, 10]]
-    names, marks = ("2", "9", "10"), MARKS
-    columns = {"text": TEXTS, "labels": lists}
-    check(Task.load(parquet(tmp_path / "x.parquet", columns)), names, marks)
-    check(Task.load(write("x.csv", as_csv(columns))), names, marks)
-    check(Task.from_lists(TEXTS, [np.array(row, np.int64) for row in lists]), names, marks)
-    joined = ["|".join(map(str, row)) for row in lists]
-    path = write("y.csv", as_csv({"text": TEXTS, "label": joined}))
-    check(Task.load(path, label_separator="|"), names, marks)
-
-
-def test_strings_are_split_at_the_separator(write: Write, tmp_path: Path) -> None:
-    written = ["joy | fear", None, "joy|", "anger|| joy"]
+@pytest.mark.parametrize(
+    ("written", "separator", "formats"),
+    [
+        (LISTS, None, ["parquet", "jsonl"]),
+        (JSON_CELLS, None, ["csv", "tsv"]),
+        (PYTHON_CELLS, None, ["csv"]),
+        (NUMBERS, None, ["parquet", "csv"]),  # sorted as numbers
+        (STRINGS, "|", ["parquet", "jsonl"]),
+        ([cell or "" for cell in STRINGS], "|", ["csv"]),
+        (["|".join(map(str, row)) for row in NUMBERS], "|", ["csv"]),
+    ],
+)
+def test_labels_of_every_source(
+    write: Write, tmp_path: Path, written: list[Any], separator: str | None, formats: list[str]
+) -> None:
     columns = {"text": TEXTS, "label": written}
-    check(Task.load(parquet(tmp_path / "x.parquet", columns), label_separator="|"))
-    check(Task.load(write("x.jsonl", as_jsonl(columns)), label_separator="|"))
-    cells = write("x.csv", as_csv({"text": TEXTS, "label": [cell or "" for cell in written]}))
-    check(Task.load(cells, label_separator="|"))
+    names = ("2", "9", "10") if "9" in str(written) else ("anger", "fear", "joy")
+    tsv = "".join(f"{text}\t{cell}\n" for text, cell in zip(TEXTS, written, strict=True))
+    contents = {"csv": as_csv(columns), "tsv": f"text\tlabel\n{tsv}"}
+    for kind in formats:
+        if kind == "parquet":
+            path = parquet(tmp_path / "x.parquet", columns)
+        else:
+            path = write(f"x.{kind}", contents.get(kind) or as_jsonl(columns))
+        check(Task.load(path, label_separator=separator), names)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, lambda row: np.array(row, dtype=str)])
+def test_lists_of_python(kind: Any) -> None:
+    check(Task.from_lists(TEXTS, [kind(row) for row in LISTS]))
+    numbers = [np.array(row, np.int64) for row in NUMBERS]
+    check(Task.from_lists(TEXTS, numbers), ("2", "9", "10"))
 
 
 @pytest.mark.parametrize("label", ["joy,fear,anger", "joy, fear, anger", ["joy", "fear", "anger"]])
@@ -136,7 +136,6 @@ def test_what_teaches_nothing_is_told(write: Write) -> None:
     task = Task.from_lists(["a", "b", "c"], lists)
     assert task.labels == ("all", "x")
     assert task.warnings == (
-        "2 of 3 rows of task repeat a label; it counts once",
         "labels that every row of task has, so that nothing can be learnt from them: all",
     )
     flags = {"text": ["a", "b"], "x": [1, 0], "y": [0, 0], "z": [1, 1]}

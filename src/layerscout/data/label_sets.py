@@ -46,12 +46,6 @@ def read_label_sets(
     ids = number_classes(items, inputs.label, names, labels or order, "label")
     marks = np.zeros((len(table), len(labels or order)), dtype=bool)
     marks[rows, ids] = True
-    repeated = np.bincount(rows, minlength=len(marks)) > marks.sum(axis=1)
-    if repeated.any():
-        count = np.count_nonzero(repeated)
-        warnings.append(
-            f"{count} of {len(marks)} rows of {table.name} repeat a label; it counts once"
-        )
     if labels is not None:
         return marks, labels
     counts: np.ndarray = marks.sum(axis=0)

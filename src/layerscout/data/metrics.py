@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -57,39 +58,29 @@ def _divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return quotient
 
 
-def pearson(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Return Pearson's correlation; 0 where undefined, as when either side is constant."""
-    from scipy.stats import pearsonr
+def _correlate(name: str, targets: np.ndarray, predicted: np.ndarray) -> float:
+    """Return a correlation by its name in SciPy; 0 where undefined, as when a side is constant."""
+    from scipy import stats
 
-    return _correlation(pearsonr, targets, predicted)
-
-
-def spearman(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Return Spearman's correlation of ranks; 0 where undefined, as for Pearson's."""
-    from scipy.stats import spearmanr
-
-    return _correlation(spearmanr, targets, predicted)
-
-
-def pearson_spearman(targets: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean of Pearson's and Spearman's correlation, as GLUE judges STS-B."""
-    return (pearson(targets, predicted) + spearman(targets, predicted)) / 2
-
-
-def _correlation(of: Callable[..., Any], targets: np.ndarray, predicted: np.ndarray) -> float:
     sides = [np.asarray(side, dtype=np.float64) for side in (targets, predicted)]
     if len(targets) < 2 or any(np.ptp(side) == 0 for side in sides):
         return 0.0
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # all but constant
         warnings.simplefilter("ignore")
-        correlation = float(of(*sides).statistic)
+        correlation = float(getattr(stats, name)(*sides).statistic)
     return correlation if isfinite(correlation) else 0.0
+
+
+def pearson_spearman(targets: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean of Pearson's and Spearman's correlation, as GLUE judges STS-B."""
+    both = _OF_NUMBERS["pearson"], _OF_NUMBERS["spearman"]
+    return (both[0](targets, predicted) + both[1](targets, predicted)) / 2
 
 
 _OF_NUMBERS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "pearson_spearman": pearson_spearman,
-    "pearson": pearson,
-    "spearman": spearman,
+    "pearson": partial(_correlate, "pearsonr"),
+    "spearman": partial(_correlate, "spearmanr"),
 }
 
 # Classes of the largest table of confusions: one of 100 has 10,000 numbers in result.json.

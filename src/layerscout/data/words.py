@@ -233,12 +233,6 @@ def number_tags(
             f"learnt: {join_names(new)}"
         )
         labels = (*labels, *new)
-    odd = [tag for tag in labels if tag != OUTSIDE and not mark_spans((tag,))]
-    if odd and any(tag.startswith("B-") for tag in labels):
-        warnings.append(
-            f"some tags of {name} mark spans (B-...), but not {join_names(odd)}; so words are "
-            "evaluated one by one, not as entities"
-        )
     numbers = number_classes(tags, column, names, labels, "tag")
     sentences = np.asarray(tags.rows)
     if mark_spans(labels) and (orphans := count_orphans(Tags(labels, sentences), numbers)):

@@ -132,12 +132,6 @@ def test_pairs_may_have_several_labels() -> None:
 
 
 def test_what_teaches_nothing_is_told(write: Write) -> None:
-    lists = [["all", "x", "x"], ["all"], ["x", "all", "all"]]
-    task = Task.from_lists(["a", "b", "c"], lists)
-    assert task.labels == ("all", "x")
-    assert task.warnings == (
-        "labels that every row of task has, so that nothing can be learnt from them: all",
-    )
     flags = {"text": ["a", "b"], "x": [1, 0], "y": [0, 0], "z": [1, 1]}
     path = write("x.csv", as_csv(flags))
     task = Task.load(path, label="x,y,z")
@@ -148,12 +142,6 @@ def test_what_teaches_nothing_is_told(write: Write) -> None:
     )
 
 
-def test_labels_that_are_written_in_two_ways_are_told() -> None:
-    task = Task.from_lists(["a", "b", "c"], [["joy", "fear"], ["Joy "], []])
-    told = "labels of task differ only in case or spaces: 'Joy ', 'joy'; write them alike if they"
-    assert task.warnings == (f"{told} are the same",)
-
-
 def test_a_separator_that_separates_nothing_is_told(write: Write) -> None:
     path = write("x.csv", as_csv({"text": ["a", "b", "c"], "label": ["x;y", "y", ""]}))
     assert Task.load(path, label_separator=";").warnings == ()
@@ -161,24 +149,3 @@ def test_a_separator_that_separates_nothing_is_told(write: Write) -> None:
         f"no row of {path} has the separator '|' in column 'label', so each row has one label at "
         "most; correct --label-separator if they have more",
     )
-
-
-@pytest.mark.parametrize("separator", ["|", ";", ","])
-def test_several_labels_in_a_string_are_not_taken_for_a_class_silently(
-    write: Write, separator: str
-) -> None:
-    labels = ["x", "y", f"x{separator} y", f"y{separator}z", "a, b"]
-    twice = {"text": list("abcdefghij"), "label": labels * 2}
-    path = write("twice.csv", as_csv(twice))
-    (told,) = Task.load(path).warnings
-    named = f"'x{separator} y' is read as one class of {path}; for several labels per text use "
-    assert told == f"{named}--label-separator {separator!r}"
-    once = write("once.csv", as_csv({"text": list("abcde"), "label": labels}))
-    remedy = f"for several labels per text use --label-separator {separator!r}"
-    expect_refused(f"every class needs at least 2 … {remedy}", Task.load, once)
-
-
-def test_classes_may_have_commas(write: Write) -> None:
-    labels = ["Smith, John", "Smith, Ann", "Doe", "a | b"]
-    path = write("x.csv", as_csv({"text": list("abcdefgh"), "label": labels * 2}))
-    assert Task.load(path).warnings == ()

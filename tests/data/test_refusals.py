@@ -1,4 +1,4 @@
-"""What is no data: every file and list that is refused, and the line that says why."""
+"""What is refused of data, with the line that says why, and what is warned of."""
 
 import math
 from typing import Any
@@ -218,6 +218,8 @@ LABELS: list[tuple[list[Any], str, dict[str, Any]]] = [
     (list(range(50)), "at least 2 examples … '0' and of 49 other classes … --regression", {}),
     ([*LONG, *"abcdeabcde"], "every class needs at least 2 examples … of 94 other classes in row 0 "
      "… is it the column of labels? name another with --label", {}),
+    *((["x", "y", f"x{mark} y", f"y{mark}z", "a, b"], "every class needs at least 2 … for several "
+       f"labels per text use --label-separator {mark!r}", {}) for mark in "|;,"),
     # Where others have several, one is quoted.
     ([*LONG, *"ab" * 100], f"has 1 of {LONG[0]!r:.60} and of 94 other classes in row 0", {}),
     ([["x"], "y"], "every row must have a list of labels: task has 'y' (str) beside ['x'] "
@@ -285,3 +287,41 @@ TEXTS: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("texts", "labels", "words"), TEXTS)
 def test_texts(texts: Any, labels: Any, words: str) -> None:
     expect_refused(words, Task.from_lists, texts, labels)
+
+
+# --- Warnings ----------------------------------------------------------------------------------
+
+ALIKE = "differ only in case or spaces"
+SAME = "write them alike if they are the same"
+ORPHANS = "continue a span that did not begin; they are read as its beginning (I- as B-)"
+WARNED: list[tuple[Any, Any, tuple[str, ...], list[str]]] = [
+    (list("abc"), [["all", "x", "x"], ["all"], ["x", "all", "all"]], ("all", "x"),
+     ["labels that every row of task has, so that nothing can be learnt from them: all"]),
+    (list("abc"), [["joy", "fear"], ["Joy "], []], ("Joy ", "fear", "joy"),
+     [f"labels of task {ALIKE}: 'Joy ', 'joy'; {SAME}"]),
+    (list("abcdefgh"), [" cat ", "cat", "Cat", "NA"] * 2, (" cat ", "Cat", "NA", "cat"),
+     [f"classes of task {ALIKE}: ' cat ', 'Cat', 'cat'; {SAME}", "'NA' is read as a class of task; "
+      "if it means a missing label, leave the label empty and use --drop-missing"]),
+    *((list("abcdefghij"), ["x", "y", f"x{mark} y", f"y{mark}z", "a, b"] * 2,
+       tuple(sorted(["x", "y", f"x{mark} y", f"y{mark}z", "a, b"])),
+       [f"'x{mark} y' is read as one class of task; for several labels per text use "
+        f"--label-separator {mark!r}"]) for mark in "|;,"),
+    (list("abcdefgh"), ["Smith, John", "Smith, Ann", "Doe", "a | b"] * 2,
+     ("Doe", "Smith, Ann", "Smith, John", "a | b"), []),
+    ([["a", "b", "c"]], [["B-Per", "B-PER", "O"]], ("B-PER", "B-Per", "O"),
+     [f"tags of task {ALIKE}: 'B-PER', 'B-Per'; {SAME}"]),
+    ([["a", "b", "c"], ["d"], ["e", "f", "g"]],
+     [["I-PER", "I-PER", "O"], ["I-LOC"], ["B-LOC", "I-PER", "E-PER"]],
+     ("B-LOC", "E-PER", "I-LOC", "I-PER", "O"), [f"3 of 7 tags of task {ORPHANS}"]),
+    # A span does not go on in the next sentence.
+    ([["a"], ["b"], ["c"]], [["B-X"], ["I-X"], ["O"]], ("B-X", "I-X", "O"),
+     [f"1 of 3 tags of task {ORPHANS}"]),
+    ([["", " "], ["a", "b"]], [["O", "B-X"], ["O", "O"]], ("B-X", "O"),
+     ["1 of 2 rows of task have an empty text"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("texts", "labels", "names", "lines"), WARNED)
+def test_warnings(texts: Any, labels: Any, names: tuple[str, ...], lines: list[str]) -> None:
+    task = Task.from_lists(texts, labels)
+    assert (task.labels, list(task.warnings)) == (names, lines)

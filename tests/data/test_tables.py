@@ -332,13 +332,6 @@ def test_rows_without_text_or_label_may_be_left_out(write):
     assert Task.load(several, drop_missing=True).train.texts == ["a", "c"]
 
 
-def test_doubtful_names_of_classes_are_told(write):
-    rows = "".join(f"text {n},{name}\n" for n in range(2) for name in (" cat ", "cat", "Cat", "NA"))
-    first, second = Task.load(write("data.csv", "text,label\n" + rows)).warnings
-    assert "only in case or spaces: ' cat ', 'Cat', 'cat'; " in first
-    assert "'NA' is read as a class" in second and "--drop-missing" in second
-
-
 def test_held_out_rows_of_training_are_told(write):
     texts = [f"text {n}" for n in range(40)]
     labels = ["x", "y"] * 20

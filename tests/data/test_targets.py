@@ -57,7 +57,7 @@ def with_groups(groups, labels=(1, 0, 1, 0, 1, 0)):
         (with_groups([0, 0, 0, 0, 1, 1]), "the same number … 6 rows of 2"),
         (with_groups([0, 0, 1, 1, 2, 3]), "the same number … 6 rows of 4"),
         (with_groups([0, 1, 2, 3, 4, 5]), "2 or more … 6 rows of 6"),
-        (Split(["a"] * 6, None, np.zeros(6, dtype=np.int64)), "needs the example of each row"),
+        (Split(["a"] * 6, None, np.zeros(6, dtype=np.int64)), "2 or more … 6 rows of 6"),
     ],
 )
 def test_rows_that_are_not_choices(split, words):

@@ -179,26 +179,6 @@ def test_rows_without_words_are_left_out(tmp_path: Path) -> None:
 def test_blank_words_stay(write: Write) -> None:
     task = Task.from_lists([["", " "], ["a", "b"]], [["O", "B-X"], ["O", "O"]])
     assert task.train.words == [("", " "), ("a", "b")]
-    assert task.warnings == ("1 of 2 rows of task have an empty text",)
-
-
-def test_spans_that_did_not_begin_are_counted() -> None:
-    tags = [["I-PER", "I-PER", "O"], ["I-LOC"], ["B-LOC", "I-PER", "E-PER"]]
-    task = Task.from_lists(WORDS, tags)
-    assert task.warnings == (
-        "3 of 7 tags of task continue a span that did not begin; they are read as its beginning "
-        "(I- as B-)",
-    )
-    # A span does not go on in the next sentence.
-    task = Task.from_lists([["a"], ["b"], ["c"]], [["B-X"], ["I-X"], ["O"]])
-    assert task.warnings[0].startswith("1 of 3 tags")
-
-
-def test_tags_that_are_written_in_two_ways_are_told() -> None:
-    task = Task.from_lists([["a", "b", "c"]], [["B-Per", "B-PER", "O"]])
-    assert task.labels == ("B-PER", "B-Per", "O")
-    told = "tags of task differ only in case or spaces: 'B-PER', 'B-Per'; write them alike if they"
-    assert task.warnings == (f"{told} are the same",)
 
 
 def test_validation_may_have_new_tags(write: Write) -> None:

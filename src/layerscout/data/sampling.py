@@ -102,7 +102,9 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
         InputError: if either part would be empty, or the fraction is out of range.
     """
     if not 0 < fraction < 1:
-        raise InputError(f"`fraction` must be between 0 and 1, got {fraction}; 0.1 is a tenth")
+        raise InputError(
+            f"the fraction to hold out must be between 0 and 1, got {fraction}; 0.1 is a tenth"
+        )
     indicators = _list_indicators(split)
     if indicators is not None:
         example, n = np.arange(len(split)), len(split)

@@ -104,10 +104,9 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
             return Targets(split.labels, 1, rows)
         sentences = split.sentences
         return Targets(split.labels, 1, rows[sentences], Tags(tuple(names), sentences))
-    if split.groups is None:
-        raise InputError("multiple choice needs the example of each row, got none; give `groups`")
-    starts = np.flatnonzero(np.diff(split.groups, prepend=split.groups[0] - 1))
-    n = len(np.unique(split.groups))
+    groups = np.arange(len(split)) if split.groups is None else split.groups
+    starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+    n = len(np.unique(groups))
     choices = len(split) // n
     if choices < 2 or not np.array_equal(starts, np.arange(n) * choices) or len(split) % n:
         raise InputError(
@@ -116,7 +115,7 @@ def make_targets(split: Split, kind: Kind, names: Sequence[str] = ()) -> Targets
         )
     right = split.labels.reshape(n, choices)
     check_choices(right)
-    return Targets(right.argmax(axis=1), choices, split.groups[starts])
+    return Targets(right.argmax(axis=1), choices, groups[starts])
 
 
 def ensure_validation(task: Task | str | Path, seed: int) -> Task:

@@ -15,7 +15,7 @@ from layerscout.data.reading import choose_metric, read_splits
 from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
-from layerscout.errors import InputError, LayerscoutError, check_integer, make_unknown_error
+from layerscout.errors import LayerscoutError, check_integer, make_unknown_error
 
 
 @dataclass(frozen=True)
@@ -261,15 +261,8 @@ def _fraction(validation: str | Path | float | int | None) -> float | None:
     """Return the fraction that `validation` stands for, or None where it is a file or nothing."""
     if validation is None or isinstance(validation, Path):
         return None
-    if isinstance(validation, str) and not NUMBER.fullmatch(validation):
-        return None
-    fraction = float(validation)
-    if not 0 < fraction < 1:
-        raise InputError(
-            f"`validation` must be a file or a fraction between 0 and 1, got {validation}; "
-            "0.1 holds out a tenth"
-        )
-    return fraction
+    is_name = isinstance(validation, str) and not NUMBER.fullmatch(validation)
+    return None if is_name else float(validation)
 
 
 def _build(

@@ -65,6 +65,30 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "bert", "bert")
 
 
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Load a tiny BERT, which nobody changes."""
+    from tuned import load
+
+    return load(tmp_path_factory.mktemp("tiny") / "bert")
+
+
+@pytest.fixture(scope="session")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Load a tiny BERT without dropout."""
+    from tuned import NO_DROPOUT, load
+
+    return load(tmp_path_factory.mktemp("tiny") / "still", **NO_DROPOUT)
+
+
+@pytest.fixture(scope="session")
+def albert(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Load a tiny ALBERT, whose blocks share their weights."""
+    from tuned import load
+
+    return load(tmp_path_factory.mktemp("tiny") / "albert", "albert")
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     """Write text or bytes to a file in a folder of this test's own."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.data import Split, Targets, Task
+from layerscout.data import Split, Targets, Task, make_targets
 from layerscout.errors import InputError
 from layerscout.models import Encoder, make_classifier, make_trainable, untie_blocks
 from layerscout.models.architecture import shared_weights
@@ -97,6 +97,15 @@ def examples_of(
     """Make examples of as many sentences as there are labels, with what the trunk gives."""
     tokens = encoder.tokenize(SENTENCES[first : first + len(labels)])
     return Examples.prepare(encoder, plan, tokens, Targets.of(labels), limit=limit)
+
+
+def prepared(
+    encoder: Encoder, plan: Plan, split: Split, task: Task, limit: int = ROOM, **options: Any
+) -> Examples:
+    """Make examples of a split of a task, with what the trunk gives."""
+    answers = make_targets(split, task.kind, task.labels)
+    tokens = encoder.tokenize_split(split, **options)
+    return Examples.prepare(encoder, plan, tokens, answers, limit=limit)
 
 
 def trained(

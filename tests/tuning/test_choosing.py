@@ -14,16 +14,6 @@ WORK = Work(examples=100, validation=10, tokens=12.0, epochs=3)
 METHODS = [Adapter(4), LoRA(2), PrefixTuning(3)]
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def albert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("albert"), "albert")
-
-
 def target(encoder, method):
     shape = encoder.shape(2)
     return Target(encoder, task_of(), shape, method, None, "variability_ratio")

@@ -9,12 +9,7 @@ from layerscout import scanning
 from layerscout.models import Encoder
 from layerscout.plans import Plan
 from telling import numbers_task
-from tuned import cheaply, choices_task, load, several_task, task_of, words_task
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
+from tuned import cheaply, choices_task, several_task, task_of, words_task
 
 
 @pytest.fixture
@@ -40,6 +35,7 @@ NUMBERS = [
     ("seed", True, "whole number … True"),
     ("epochs", 0, "epochs … 0"),
     ("epochs", 2.0, "whole number … 2.0"),
+    ("epochs", True, "whole number … True"),
     ("metric", "acuracy", "'accuracy'"),
     ("metric", "", "unknown metric ''"),
     ("keep", "worst", "best, lowest-loss, last"),
@@ -53,6 +49,14 @@ NUMBERS = [
     ("budget", 5, "above 0 and up to 1 … 5"),
     ("budget", "half", "above 0 and up to 1 … 'half'"),
     ("max_grad_norm", float("inf"), "above 0 … inf"),
+    ("max_grad_norm", 0, "max_grad_norm … 0"),
+    ("max_grad_norm", "1", "max_grad_norm … 1"),
+    ("batch_size", 0, "batch_size … 0"),
+    ("patience", 0, "patience … 0"),
+    ("warmup", -0.1, "warmup … -0.1"),
+    ("warmup", 1.5, "warmup … 1.5"),
+    ("weight_decay", -0.1, "weight_decay … -0.1"),
+    ("weight_decay", float("inf"), "weight_decay … inf"),
     ("warmup", "x", "below 1 … 'x'"),
     ("score", "variability", "did you mean 'variability_ratio'"),
 ]

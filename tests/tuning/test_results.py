@@ -34,11 +34,6 @@ from tuned import cheaply, copied, differing, lists, load, task_of
 HOSTILE = ("<script>alert(1)</script>", "[go](http://evil) *b* `c` _d_ # | ~~e~~", "x&lt;y\\*")
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
-
-
 def files_in(folder):
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -137,7 +132,7 @@ def test_saving_again_replaces_everything(bert, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out"]
 
 
-@pytest.mark.parametrize("writer", ["model.save_pretrained", "tokenizer.save_pretrained"])
+@pytest.mark.parametrize("writer", ["model.save_pretrained", "tokenizer.save_pretrained", ""])
 def test_a_failed_export_leaves_what_was_there(bert, tmp_path, monkeypatch, writer):
     first, second = (cheaply(bert, task_of(), plan) for plan in ("(2, 3, 4)", "head:2"))
     first.save(tmp_path / "out")
@@ -146,27 +141,13 @@ def test_a_failed_export_leaves_what_was_there(bert, tmp_path, monkeypatch, writ
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    name, method = writer.split(".")
-    monkeypatch.setattr(type(getattr(second, name)), method, fail)
+    name, _, method = writer.partition(".")
+    kind = type(getattr(second, name)) if name else pd.DataFrame
+    monkeypatch.setattr(kind, method or "to_parquet", fail)
     with pytest.raises(DiskError, match="cannot write .*No space left"):
         second.save(tmp_path / "out")
     assert files_in(tmp_path / "out") == before
     assert not list(tmp_path.rglob(".*"))
-
-
-def test_predictions_that_cannot_be_written_leave_what_was_there(bert, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    cheaply(bert, task_of(), "head:4").save(out)
-    earlier = files_in(out)
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", full)
-    other = cheaply(bert, task_of(), "head:2")
-    with pytest.raises(DiskError, match="cannot write .*No space left"):
-        other.save(out)
-    assert earlier == files_in(out)
 
 
 def test_the_model_is_the_users_own(bert):
@@ -220,17 +201,13 @@ def test_the_summary_is_computed(bert):
 
 def test_the_test_split_has_the_last_word(bert, tmp_path):
     """Nothing is chosen by it, so the summary, the card and the page show its figures."""
-    task, other = task_of(n=24, held=8), task_of(n=10, held=0)
-    names = [other.labels[number] for number in other.train.labels]
-    given = [(list(part.texts), [task.labels[k] for k in part.labels]) for part in (task.train,)]
-    held = (list(task.validation.texts), [task.labels[k] for k in task.validation.labels])
-    task = Task.from_lists(*given[0], validation=held, test=(list(other.train.texts), names))
+    task = task_of(n=24, held=8, test=lists(10))
     result = cheaply(bert, task, "(3, 4, 4)", epochs=2)
     content, test = result.content, result.content["test"]
     result.save(tmp_path)
     found = pd.read_parquet(tmp_path / "predictions.parquet")
     tested = found[found.split == "test"]
-    assert list(tested.text) == list(other.train.texts) and list(tested.row) == list(range(10))
+    assert list(tested.text) == lists(10)[0] and list(tested.row) == list(range(10))
     assert (found.split == "validation").sum() == 8
     right = sklearn_metrics.accuracy_score(tested.label, tested.prediction)
     assert test["metrics"]["accuracy"] == pytest.approx(right) and test["examples"] == 10
@@ -313,15 +290,7 @@ def test_the_summary_of_a_comparison(bert, against, name):
 
 
 def test_both_plans_are_judged_on_the_test_rows(bert):
-    task, tested = task_of(n=24, held=12), task_of(n=12).train
-    named = [("bad", "fair")[i] for i in tested.labels]
-    held = task.validation
-    with_test = Task.from_lists(
-        task.train.texts,
-        [("bad", "fair")[i] for i in task.train.labels],
-        validation=(held.texts, [("bad", "fair")[i] for i in held.labels]),
-        test=(tested.texts, named),
-    )
+    with_test = task_of(n=24, held=12, test=lists(12))
     content = cheaply(bert, with_test, "(3, 3, 3)", against="head:4").content
     alone = cheaply(bert, with_test, "head:4").content
     ours, theirs = (one["test"]["metrics"]["accuracy"] for one in (content, content["against"]))

@@ -21,16 +21,11 @@ from layerscout.tuning import training as module
 from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.training import train
-from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, load, task_of
+from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, task_of
 
 
 class StoppedError(Exception):
     """What stands for a kill."""
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
 
 
 def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settings):
@@ -56,57 +51,46 @@ def training(encoder, folder, notation="(3, 4, 4)", stop=None, rows=12, **settin
     )
 
 
+PATIENT = {"epochs": 12, "patience": 2, "warmup": 0.0, "schedule": "constant"}
+
+
 @pytest.mark.parametrize(
-    ("notation", "settings"),
+    ("notation", "precision", "settings"),
     [
-        ("(3, 4, 4)", {}),
-        ("full", {"keep": "last"}),
-        ("head:3", {"max_steps": 8, "warmup": 3}),
+        ("(3, 4, 4)", "float32", {}),
+        ("full", "float32", {"keep": "last"}),
+        ("head:3", "float32", {"max_steps": 8, "warmup": 3}),
+        ("(3, 4, 4)", "float16", {"max_grad_norm": 1.0}),  # whose scale a snapshot must hold too
+        ("(3, 4, 4)", "float32", PATIENT),
         *whole_only(
-            ("(3, 4, 4)", {"keep": "last"}),
-            ("(3, 4, 4)", {"max_steps": 8, "warmup": 3}),
-            ("full", {}),
-            ("full", {"max_steps": 8, "warmup": 3}),
-            ("head:3", {}),
-            ("head:3", {"keep": "last"}),
+            ("(3, 4, 4)", "float32", {"keep": "last"}),
+            ("(3, 4, 4)", "float32", {"max_steps": 8, "warmup": 3}),
+            ("full", "float32", {}),
+            ("full", "float32", {"max_steps": 8, "warmup": 3}),
+            ("head:3", "float32", {}),
+            ("head:3", "float32", {"keep": "last"}),
         ),
     ],
 )
-def test_it_goes_on_as_if_nothing_had_happened(bert, tmp_path, notation, settings):
+def test_it_goes_on_as_if_nothing_had_happened(bert, tmp_path, notation, precision, settings):
     """3 steps an epoch, 12 in all: stopped before the first snapshot, and within later epochs."""
-    expected, kept = training(bert, tmp_path / "whole", notation, **settings)
-    for stop in (2, 5, 8):
-        with pytest.raises(StoppedError):
-            training(bert, tmp_path / "stopped", notation, stop=stop, **settings)
-    run, found = training(bert, tmp_path / "stopped", notation, **settings)
-    assert run.curve == expected.curve
-    assert not differing(found, kept)
-    assert len(run.curve) == (3 if "max_steps" in settings else 4)
-
-
-def test_dropout_and_the_order_go_on_too(bert, tmp_path):
-    """What was drawn after the snapshot is drawn again, whatever was drawn in between."""
-    expected, kept = training(bert, tmp_path / "whole")
-    with pytest.raises(StoppedError):
-        training(bert, tmp_path / "stopped", stop=4)
-    torch.rand(1000)
-    before = torch.get_rng_state()
-    run, found = training(bert, tmp_path / "stopped")
-    assert torch.equal(before, torch.get_rng_state())
-    assert run.curve == expected.curve and not differing(found, kept)
-
-
-def test_float16_keeps_its_scale(bert, tmp_path):
-    """Gradients are scaled, by what a snapshot must hold too: 65,536 halves where they overflow."""
-    half = replace(bert, precision="float16")
-    expected, kept = training(half, tmp_path / "whole", max_grad_norm=1.0)
-    assert len(expected.curve) == 4 and all(torch.isfinite(p).all() for p in kept.values())
+    encoder = replace(bert, precision=precision)
+    expected, kept = training(encoder, tmp_path / "whole", notation, **settings)
+    assert all(torch.isfinite(p).all() for p in kept.values())
     state = json.loads((tmp_path / "whole" / "run-1" / "state.json").read_text())
-    assert state["scaler"]["scale"] > 0
-    with pytest.raises(StoppedError):
-        training(half, tmp_path / "stopped", stop=7, max_grad_norm=1.0)
-    run, found = training(half, tmp_path / "stopped", max_grad_norm=1.0)
-    assert run.curve == expected.curve and not differing(found, kept)
+    assert (state["scaler"].get("scale", 0) > 0) == (precision == "float16")
+    epochs = len(expected.curve)
+    assert epochs == (3 if "max_steps" in settings else epochs if settings == PATIENT else 4)
+    assert (expected.stopped is not None and epochs < 12) == (settings == PATIENT)
+    for stop in (2, 5, 3 * epochs - 1 if settings == PATIENT else 8):
+        with pytest.raises(StoppedError):
+            training(encoder, tmp_path / "stopped", notation, stop=stop, **settings)
+    torch.rand(1000)  # what was drawn after the snapshot is drawn again all the same
+    before = torch.get_rng_state()
+    run, found = training(encoder, tmp_path / "stopped", notation, **settings)
+    assert torch.equal(before, torch.get_rng_state())
+    assert (run.curve, run.stopped) == (expected.curve, expected.stopped)
+    assert not differing(found, kept)
 
 
 def test_a_finished_run_is_not_run_again(bert, tmp_path):
@@ -118,17 +102,6 @@ def test_a_finished_run_is_not_run_again(bert, tmp_path):
         f"parameters-{pick_epoch(run.curve, 'best').epoch}.safetensors",
         "state.json",
     ]
-
-
-def test_patience_counts_the_epochs_before(bert, tmp_path):
-    settings = {"epochs": 12, "patience": 2, "warmup": 0.0, "schedule": "constant"}
-    expected, kept = training(bert, tmp_path / "whole", **settings)
-    assert expected.stopped and len(expected.curve) < 12
-    with pytest.raises(StoppedError):
-        training(bert, tmp_path / "stopped", stop=3 * len(expected.curve) - 1, **settings)
-    run, found = training(bert, tmp_path / "stopped", **settings)
-    assert (run.curve, run.stopped) == (expected.curve, expected.stopped)
-    assert not differing(found, kept)
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -154,7 +127,7 @@ def test_a_scale_of_something_else_is_not_taken(bert, tmp_path):
 
 def test_tune_goes_on(bert, tmp_path, monkeypatch):
     """Two runs; the second one is stopped, and the first is not trained again."""
-    options = {"seed": [0, 1], "epochs": 3}
+    snapshots, options = tmp_path / "snapshots", {"seed": [0, 1], "epochs": 3}
     expected = cheaply(bert, task_of(), "(4, 4, 4)", **options)
     true, calls = module.learning_rate_at, []
 
@@ -165,27 +138,21 @@ def test_tune_goes_on(bert, tmp_path, monkeypatch):
         return true(*arguments)
 
     monkeypatch.setattr(module, "learning_rate_at", counted)
-    snapshots = tmp_path / "snapshots"
     with pytest.raises(StoppedError):
         cheaply(bert, task_of(), "(4, 4, 4)", snapshots=snapshots, **options)
-    expect_refused(
-        "holds another training … epochs 3, got 2; drop it with --overwrite",
-        cheaply,
-        bert,
-        task_of(),
-        "(4, 4, 4)",
-        snapshots=snapshots,
-    )
-    other = {"snapshots": snapshots, "resume": True}
-    line = expect_refused("(3, 4, 4)", cheaply, bert, task_of(), "(3, 4, 4)", **options, **other)
-    assert "(4, 4, 4)" in line
-    expect_refused(
-        "epochs", cheaply, bert, task_of(), "(4, 4, 4)", **options | other | {"epochs": 4}
-    )
-    expect_refused("training", cheaply, bert, task_of(n=14), "(4, 4, 4)", **options, **other)
-    calls.clear()
+    resumed = options | {"snapshots": snapshots, "resume": True}
+    for words, task, plan, given in (
+        ("only the same … (4, 4, 4) … (3, 4, 4)", task_of(), "(3, 4, 4)", resumed),
+        ("only the same … epochs 3, got 4", task_of(), "(4, 4, 4)", resumed | {"epochs": 4}),
+        ("only the same … training examples", task_of(n=14), "(4, 4, 4)", resumed),
+        (
+            "holds another training … epochs 3, got 2; drop it with --overwrite",
+            *(task_of(), "(4, 4, 4)", {"snapshots": snapshots}),
+        ),
+    ):
+        expect_refused(words, cheaply, bert, task, plan, **given)
     monkeypatch.setattr(module, "learning_rate_at", true)
-    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, **other)
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **resumed)
     curves = [[run["curve"] for run in r.content["runs"]] for r in (result, expected)]
     assert curves[0] == curves[1]
     assert not differing(copied(result.model), copied(expected.model))

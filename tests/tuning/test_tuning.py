@@ -18,6 +18,7 @@ from layerscout.data import Task
 from layerscout.errors import LayerscoutError
 from layerscout.models import Encoder, base_of, make_classifier
 from layerscout.plans import (
+    FULL,
     Adapter,
     LoRA,
     Plan,
@@ -29,11 +30,6 @@ from layerscout.plans import (
 from layerscout.tuning import judging, stages, tune
 from layerscout.tuning.runs import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
 
 
 def values(result):
@@ -123,27 +119,24 @@ def test_names_of_files_do(bert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("plan", "width", "rate"),
+    ("plan", "width", "method", "rate"),
     [
-        ("head:2", 1024, 1e-3),
-        ("full", 1024, 2e-5),
-        ("(1, 3, 3)", 1024, 5e-5),
-        ("(1, 3, 3)", 768, 6.7e-5),
-        ("full", 384, 5.3e-5),
-        ("head:4", 16, 6.4e-2),
+        ("head:2", 1024, FULL, 1e-3),
+        ("full", 1024, FULL, 2e-5),
+        ("(1, 3, 3)", 1024, FULL, 5e-5),
+        ("(1, 3, 3)", 768, FULL, 6.7e-5),
+        ("full", 384, FULL, 5.3e-5),
+        ("head:4", 16, FULL, 6.4e-2),
+        ("top:2", 1024, Adapter(), 3e-4),
+        ("full", 512, Adapter(), 6e-4),
+        ("top:2", 512, LoRA(), 1e-3),
+        ("full", 1024, LoRA(), 5e-4),
+        ("top:2", 1024, PrefixTuning(), 1e-2),
+        ("full", 512, PrefixTuning(), 2e-2),
     ],
 )
-def test_the_rate_goes_by_plan_and_width(plan, width, rate):
-    assert default_learning_rate(make_plan(plan, 4), width) == rate
-
-
-@pytest.mark.parametrize(
-    ("method", "rate"), [(Adapter(), 3e-4), (LoRA(), 5e-4), (PrefixTuning(), 1e-2)]
-)
-def test_the_default_rate_suits_the_method(method, rate):
-    for plan in ("top:2", "full"):
-        assert default_learning_rate(make_plan(plan, 4), 1024, method) == rate
-        assert default_learning_rate(make_plan(plan, 4), 512, method) == 2 * rate
+def test_the_rate_goes_by_plan_width_and_method(plan, width, method, rate):
+    assert default_learning_rate(make_plan(plan, 4), width, method) == rate
 
 
 @pytest.mark.parametrize("method", ["full", "lora", "adapter", "prefix-tuning"])
@@ -168,11 +161,6 @@ def test_the_head_learns_at_its_own_rate(bert, method, monkeypatch):
         if distance > 1e-6 and "key.bias" not in name:
             assert distance == pytest.approx(0.05 if name in head else 1e-3, rel=0.02), name
     assert max(moved[name] for name in head) > 0.04
-
-
-def test_the_rate_that_goes_by_them_is_used(bert):
-    result = cheaply(bert, task_of(), "head:2", learning_rate=None, epochs=1)
-    assert [run["learning_rate"] for run in result.content["runs"]] == [6.4e-2]
 
 
 def test_a_part_of_the_examples(bert):
@@ -435,14 +423,17 @@ def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
     kept = result.model.state_dict()
     assert all(torch.equal(last[name], kept[name]) for name in kept)
     assert not all(torch.equal(first[name], kept[name]) for name in kept)
-    refused = partial(one, checkpoints=folders)
-    expect_refused("need a single training", refused, seed=[0, 1])
-    expect_refused("need a single training", refused, learning_rate=[1e-3, 1e-4])
-    expect_refused("need a single training", refused, against="full")
-    expect_refused("need whole models, which lora", refused, method="lora")
-    expect_refused("epochs count from 1", one, checkpoints={0: tmp_path / "0"})
-    words = "epochs of the training, in 1..2, got 3, 9; train for longer, or name other epochs"
-    expect_refused(words, one, checkpoints={n: tmp_path / str(n) for n in (2, 3, 9)})
+    single = "need a single training"
+    later = "epochs of the training, in 1..2, got 3, 9; train for longer, or name other epochs"
+    for words, options in (
+        (single, {"seed": [0, 1]}),
+        (single, {"learning_rate": [1e-3, 1e-4]}),
+        (single, {"against": "full"}),
+        ("need whole models, which lora", {"method": "lora"}),
+        ("epochs count from 1", {"checkpoints": {0: tmp_path / "0"}}),
+        (later, {"checkpoints": {n: tmp_path / str(n) for n in (2, 3, 9)}}),
+    ):
+        expect_refused(words, one, **{"checkpoints": folders, **options})
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     expect_refused("holds more than a checkpoint", one, checkpoints={1: tmp_path / "full"})

@@ -13,14 +13,9 @@ from layerscout.models import Encoder, apply_edits, make_classifier
 from layerscout.plans import EditSpec, Settings, make_edits
 from layerscout.tuning.training import train
 from tiny import tiny_checkpoint
-from tuned import cheaply, copied, differing, examples_of, labels_for, load, task_of
+from tuned import cheaply, copied, differing, examples_of, labels_for, task_of
 
 TASK = task_of(n=16, held=6)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
 
 
 def test_an_edited_model_is_tuned_and_loads_everywhere(bert, tmp_path):
@@ -169,13 +164,3 @@ def test_a_scan_from_before_the_edits_is_warned_of(bert):
     scan = ls.scan(bert, TASK, progress=False, scores="variability_ratio", examples="all")
     found = cheaply(bert, TASK, "best-down:1@top", scan=scan, edits="reinit:4", epochs=1)
     assert any("without the present edits of its blocks" in warning for warning in found.warnings)
-
-
-def test_the_command(run, tiny, reviews, tmp_path):
-    code, printed, told = run(
-        *("tune", tiny, reviews, "--plan", "full", "--edit", "reinit:3-4 + permute:1"),
-        *("--reinit-rate-factor", 5, "--keep-layer-norm", "--epochs", 1, "-o", tmp_path),
-    )
-    assert code == 0, told
-    assert "reinit:3-4 + permute:1" in printed
-    assert run("tune", tiny, reviews, "--edit", "reinit:7", "-o", tmp_path)[0] == 2

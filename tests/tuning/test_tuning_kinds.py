@@ -24,14 +24,13 @@ from inputs import as_csv, expect_refused
 from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
 from layerscout.plans import Settings
-from layerscout.reporting import summarise_tuning, write_card
-from layerscout.states import Examples, compute_logits, make_batch, make_batches, predict
+from layerscout.reporting import write_card
+from layerscout.states import Examples, make_batch, make_batches, predict
 from layerscout.tuning.runs import compute_loss
 from layerscout.tuning.training import train
 from telling import numbers_task
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
-    NO_DROPOUT,
     ROOM,
     cheaply,
     choices_task,
@@ -39,6 +38,7 @@ from tuned import (
     differing,
     fitted,
     load,
+    prepared,
     several_task,
     without_key_biases,
     words_task,
@@ -48,27 +48,12 @@ CHOOSING = {config.model_type for config in MODEL_FOR_MULTIPLE_CHOICE_MAPPING}
 HAVING = [family for family in EACH_FAMILY if family.values[0].split("-conv")[0] in CHOOSING]
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("still"), **NO_DROPOUT)
-
-
 KINDS = {
     "regression": lambda: numbers_task(18, validation=0.3),
     "multiple_choice": lambda: choices_task(choices=3),
     "words": words_task,
     "several": several_task,
 }
-
-
-def prepared(encoder, plan, split, task, limit=ROOM):
-    answers = make_targets(split, task.kind, task.labels)
-    return Examples.prepare(encoder, plan, encoder.tokenize_split(split), answers, limit=limit)
 
 
 def by_hand(encoder, split, choices):
@@ -214,22 +199,6 @@ def test_choices_from_the_cut_are_those_of_the_whole(family, tmp_path):
         torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("family", HAVING)
-def test_choices_from_the_cache(family, tmp_path):
-    """Kept states, of the first tokens only where that is all that the head reads."""
-    encoder, task, rows = load(tmp_path, family), choices_task(choices=3), np.array([4, 0, 5])
-    for notation in ("(2, 3, 4)", "head:3"):
-        fit, plan = fitted(encoder, notation)
-        model = make_classifier(fit, plan, (), seed=3, kind=task.kind)
-        with torch.no_grad():
-            whole = model(**by_hand(fit, task.train, 3)).logits[torch.from_numpy(rows)]
-            for limit in (ROOM, 0):
-                examples = prepared(fit, plan, task.train, task, limit)
-                assert (examples.trunk.reads is not None) == (notation == "head:3")
-                found = compute_logits(fit, model, examples, rows)
-                torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-5)
-
-
 # --- What comes out ----------------------------------------------------------------------------
 
 
@@ -334,23 +303,6 @@ def test_families_without_a_head_for_choices(tmp_path, monkeypatch):
     assert "deberta," not in line
     odd = load(tmp_path / "electra", "electra", summary_type="mean")
     expect_refused("first token … 'mean'", cheaply, odd, choices_task(), "top:1")
-
-
-@pytest.mark.parametrize("kind", ["regression", *whole_only("multiple_choice")])
-def test_everything_else_works_too(bert, kind):
-    """A grid, a comparison, dropout in the trunk, patience, bfloat16; and the same seed again."""
-    task, plan = KINDS[kind](), "(3, 3, 4)"
-    grid = {"learning_rate": [1e-3, 1e-2], "seed": [0, 1], "patience": 1, "epochs": 3}
-    result = cheaply(bert, task, plan, against="full", **grid)
-    assert len(result.content["runs"]) == 4 == len(result.content["against"]["runs"])
-    again = cheaply(bert, task, plan, **grid)
-    curves = [[run["curve"] for run in one.content["runs"]] for one in (result, again)]
-    assert curves[0] == curves[1]
-    assert "of the time of full fine-tuning" in summarise_tuning(result.content)
-    live = cheaply(bert, task, plan, trunk_dropout=True)
-    assert live.content["flops"]["train"] > cheaply(bert, task, plan).content["flops"]["train"]
-    low = Encoder.load(bert.source, device="cpu", precision="bfloat16")
-    assert all(math.isfinite(value) for value in cheaply(low, task, plan).metrics.values())
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,6 @@ from tuned import cheaply, copied, differing, lists, load, task_of
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def albert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("albert"), "albert")
-
-
-@pytest.fixture(scope="module")
 def scan(bert):
     return scanning.scan(bert, task_of(), progress=False)
 
@@ -48,13 +38,18 @@ def scans(monkeypatch):
 
 @pytest.mark.parametrize("plan", ["best-down:2@best", "auto", "best-up:1@top"])
 def test_plans_of_a_scan(bert, scan, scans, plan):
-    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    fixed = with_best(scan, 2)
     assert fixed.best() == 2
     budget = {"budget": 0.9} if plan == "auto" else {}
     result = cheaply(bert, task_of(), plan, scan=fixed, **budget)
     assert scans == []
     expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2, 3)}
     assert result.plan.tuned == expected[plan]
+
+
+def with_best(scan, state):
+    """Return a scan whose every score has its best value at a state."""
+    return replace(scan, scores={k: replace_best(s, state) for k, s in scan.scores.items()})
 
 
 def replace_best(score, state):
@@ -104,21 +99,16 @@ def test_the_plan_of_a_result_from_disk(bert, tmp_path, monkeypatch):
     "content",
     [
         "",
-        "{",
         "[]",
-        "3",
         "{}",
         '{"plan": 3}',
         '{"plan": {"tuned": [1]}}',
         '{"plan": {"tuned": [1], "head": "4"}}',
-        '{"plan": {"tuned": [1], "head": 2.5}}',
-        '{"plan": {"tuned": ["x"], "head": 2}}',
         '{"plan": {"tuned": null, "head": 2}}',
         '{"plan": {"tuned": [3], "head": 2}}',
         '{"plan": {"tuned": [3], "head": 5}}',
         '{"plan": {"tuned": [0], "head": 4}}',
         '{"plan": {"tuned": [true], "head": 4}}',
-        '{"plan": {"tuned": [1], "head": 2}, "task": "x"}',
         '{"plan": {"tuned": [1], "head": 2}, "task": [1]}',
         '{"plan": {"tuned": [1], "head": 2}, "model": "bert"}',
         '{"plan": {"tuned": [1], "head": 2}, "reason": 3}',
@@ -161,7 +151,7 @@ def test_plans_that_contradict_themselves(bert, tmp_path, written, words):
 
 def test_folders_of_plans_and_of_scans(bert, scan, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fixed = replace(scan, scores={k: replace_best(s, 2) for k, s in scan.scores.items()})
+    fixed = with_best(scan, 2)
     fixed.save("top")
     expect_refused("cannot read the plan top: Is a dir", cheaply, bert, task_of(), Path("top"))
     for where in ("top", Path("top", "scan.json")):
@@ -203,7 +193,7 @@ def test_shared_weights(albert, tmp_path):
 @pytest.mark.parametrize("plan", ["auto", "best-down:1@top"])
 def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
     scan = scanning.scan(albert, task_of(), progress=False)
-    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    fixed = with_best(scan, 3)
     budget = {"budget": 0.6} if plan == "auto" else {}
     result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, **budget)
     assert result.plan.head == (3 if plan == "auto" else 4) and 3 in result.plan.tuned
@@ -237,12 +227,8 @@ def test_plans_and_scans_of_another_model_are_refused(bert, scan, tmp_path, chan
 
 
 def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):
-    other = replace(
-        scan,
-        model={**scan.model, "source": "elsewhere", "name": "cousin"},
-        task={**scan.task, "name": "other"},
-        scores={key: replace_best(score, 2) for key, score in scan.scores.items()},
-    )
+    model = {**scan.model, "source": "elsewhere", "name": "cousin"}
+    other = replace(with_best(scan, 2), model=model, task={**scan.task, "name": "other"})
     result = cheaply(bert, task_of(), "best-down:1@best", scan=other)
     said = " ".join(result.warnings)
     assert "the scan is for cousin" in said and "the scan is for the task other" in said
@@ -293,7 +279,7 @@ def test_auto_scans_only_for_a_score_and_pays_for_no_scan(bert, scan, scans):
 
 
 def test_auto_counts_the_trunk_where_it_is_not_kept(bert, scan):
-    fixed = replace(scan, scores={k: replace_best(s, 3) for k, s in scan.scores.items()})
+    fixed = with_best(scan, 3)
     shares = {option.strategy: option.relative for option in fixed.planning(epochs=5).options}
     options = {"scan": fixed, "epochs": 5, "budget": shares["best-down:1@best"] + 0.01}
     strategies = [

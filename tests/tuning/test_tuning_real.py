@@ -14,11 +14,8 @@ from transformers import (
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.data import Targets
-from layerscout.models import Encoder, make_classifier
-from layerscout.plans import make_plan
+from layerscout.models import Encoder
 from layerscout.scores import DEFAULT
-from layerscout.states import Examples, compute_logits
 
 pytestmark = [pytest.mark.real, pytest.mark.whole]
 
@@ -88,25 +85,6 @@ def test_choices_of_copa(tmp_path):
     with torch.no_grad():
         again = loaded(**{name: tensor.unflatten(0, (4, 2)) for name, tensor in inputs.items()})
     assert np.allclose(again.logits, result.predictions["logits"][:4], atol=1e-3)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_the_first_step_from_the_cache_is_that_of_the_whole_model(model):
-    encoder, task = Encoder.load(real("models", model)), task_of("sst2")
-    plan = make_plan("top:2", encoder.blocks)
-    tokens = encoder.tokenize(task.train.texts)
-    cached = Examples.prepare(encoder, plan, tokens, Targets.of(task.train.labels))
-    whole = Examples(tokens, Targets.of(task.train.labels), None)
-    model = make_classifier(encoder, plan, task.labels)
-    rows = np.arange(32)
-    labels = torch.from_numpy(task.train.labels[rows])
-    losses = [
-        torch.nn.functional.cross_entropy(
-            compute_logits(encoder, model, examples, rows), labels
-        ).item()
-        for examples in (cached, whole)
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
 METHODS = {"adapter": ls.Adapter(32), "lora": ls.LoRA(4), "prefix-tuning": ls.PrefixTuning(4)}

@@ -23,22 +23,18 @@ from inputs import expect_refused
 from layerscout.data import make_targets
 from layerscout.evaluating import evaluate
 from layerscout.models import load as load_saved, make_classifier
-from layerscout.plans import Settings
 from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
 from layerscout.tuning.runs import compute_loss
-from layerscout.tuning.snapshots import RunSnapshots
-from layerscout.tuning.training import train
 from tiny import EACH_FAMILY
 from tuned import (
-    NO_DROPOUT,
     ROOM,
     TAGS,
     cheaply,
-    differing,
     fitted,
     load,
+    prepared,
     several_task,
     task_of,
     words_task,
@@ -52,22 +48,6 @@ HAVING = [
 ]
 PLANS = ("(2, 3, 4)", "head:3", "(1, 2, 2)")
 KINDS = {"words": words_task, "several": several_task}
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="module")
-def still(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("still"), **NO_DROPOUT)
-
-
-def prepared(encoder, plan, split, task, limit=ROOM, **options):
-    answers = make_targets(split, task.kind, task.labels)
-    tokens = encoder.tokenize_split(split, **options)
-    return Examples.prepare(encoder, plan, tokens, answers, limit=limit)
 
 
 @pytest.mark.parametrize("family", HAVING)
@@ -116,39 +96,6 @@ def test_every_family_that_labels_words_is_tuned_saved_and_asked(family, tmp_pat
     np.testing.assert_allclose(found, expected.numpy(), atol=3e-5, rtol=1e-4)
     again = evaluate(tmp_path / "tuned" / "model", task, progress=False)
     assert again.metrics == pytest.approx(result.metrics)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_training_that_was_stopped_goes_on(bert, tmp_path, kind):
-    task, (encoder, plan) = KINDS[kind](), fitted(bert, "(3, 4, 4)")
-    training, validation = (
-        prepared(encoder, plan, split, task) for split in (task.train, task.validation)
-    )
-    steps = -(-len(training) // 4)
-
-    def run(folder, stop=None):
-        def advance(done, _):
-            if done == stop:
-                raise InterruptedError
-
-        return train(
-            encoder,
-            make_classifier(encoder, plan, task.labels, seed=0, kind=task.kind),
-            training,
-            validation,
-            learning_rate=1e-3,
-            seed=0,
-            settings=Settings(epochs=3, batch_size=4, metric=task.metric),
-            advance=advance,
-            snapshots=RunSnapshots(tmp_path / folder / "run-1"),
-        )
-
-    expected, kept = run("whole")
-    with pytest.raises(InterruptedError):
-        run("stopped", stop=steps + 2)
-    found, weights = run("stopped")
-    assert found.curve == expected.curve and len(found.curve) == 3
-    assert not differing(weights, kept)
 
 
 @pytest.mark.parametrize(

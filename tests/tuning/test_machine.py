@@ -1,6 +1,7 @@
-"""What a tuning says of memory: before it, in warnings, and in `result.json`."""
+"""What a tuning takes of the machine: memory, and how long measuring the speed takes."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -61,3 +62,59 @@ def test_other_devices_say_nothing():
     device = torch.device("meta")
     assert machine.measure_memory(device) is machine.measure_memory(device, peak=True) is None
     assert machine.warn_of_memory(device, 10**30) == []
+
+
+# --- Speed
+
+
+def fake_setup(examples):
+    return SimpleNamespace(encoder=None, validation=range(examples))
+
+
+@pytest.fixture
+def numbers_for_batches(monkeypatch):
+    """Let a batch be the numbers of its rows."""
+    monkeypatch.setattr(machine, "make_batches", lambda *given: [given[-1]])
+    monkeypatch.setattr(machine, "make_batch", lambda *given: {"rows": torch.tensor(given[-1])})
+
+
+@pytest.mark.usefixtures("numbers_for_batches")
+@pytest.mark.parametrize(
+    ("slow", "trained", "passes", "rate"),
+    [
+        (1e-3, 100, [2, 128, 128, 128], 1000),  # as many as there may be
+        (0.1, 1, [2, 8], 10),  # half a second allows no second round of eight
+        (0.1, 20, [2, 8, 8, 8], 10),  # a tenth of the training
+        (0.1, 1000, [2, 16, 16, 16], 10),  # five seconds are enough
+    ],
+)
+def test_measuring_the_speed_takes_about_a_tenth_of_the_training(
+    monkeypatch, slow, trained, passes, rate
+):
+    found = []
+
+    def spend(encoder, model, batches):
+        found.append(sum(len(one["rows"]) for one in batches))
+        return slow * found[-1]
+
+    monkeypatch.setattr(machine, "SPEED_REPEATS", 3)
+    monkeypatch.setattr(machine, "_time_passes", spend)
+    setup = fake_setup(1000)
+    assert machine.measure_speeds(setup, "kept", None, trained) == {
+        "kept_model": pytest.approx(rate)
+    }
+    assert found == passes
+
+
+@pytest.mark.usefixtures("numbers_for_batches")
+def test_the_full_model_runs_on_the_same_examples(monkeypatch):
+    runs = []
+
+    def spend(encoder, model, batches):
+        runs.append((model, sum(one["rows"].numel() for one in batches)))
+        return {"kept": 0.01, "full": 0.04}[model] * runs[-1][1]
+
+    monkeypatch.setattr(machine, "_time_passes", spend)
+    speeds = machine.measure_speeds(fake_setup(5), "kept", "full", 1.0)
+    assert speeds == {"kept_model": pytest.approx(100), "full_model": pytest.approx(25)}
+    assert runs[2:4] == [("kept", 5), ("full", 5)]

@@ -27,17 +27,16 @@ def naive_words(encoder, sentences):
     """Find the word of every token of each sentence, character by character."""
     found, number = [], 0
     for words in sentences:
-        text = " ".join(words)
-        owner = [-1] * len(text)
-        at = 0
+        owner = []
         for word in words:
-            owner[at : at + len(word)] = [number] * len(word)
-            at, number = at + len(word) + 1, number + 1
+            owner += [number] * len(word) + [-1]
+            number += 1
+        text = " ".join(words)
         made = encoder.tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
         for (start, end), special in zip(
             made["offset_mapping"], made["special_tokens_mask"], strict=True
         ):
-            seen = [owner[at] for at in range(start, end) if owner[at] >= 0]
+            seen = [word for word in owner[start:end] if word >= 0]
             found.append(-1 if special or not seen else seen[0])
     return found
 

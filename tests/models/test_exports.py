@@ -193,7 +193,7 @@ def exported(folder, tmp_path_factory):
     return target, encoder
 
 
-def test_an_export_is_whole_and_makes_only_types_that_the_model_takes(exported, tmp_path):
+def test_an_export_is_whole(exported, tmp_path):
     target, encoder = exported
     assert (target / "README.md").read_text(encoding="utf-8") == "# Card ☃\n"
     config = json.loads((target / "config.json").read_text())

@@ -168,9 +168,9 @@ def test_a_kill_leaves_the_earlier_result_and_the_trunk(tiny, reviews, tmp_path,
 
 
 def test_the_cache_is_listed_and_cleared(run, tiny, reviews, tmp_path, cache):
-    with write_entry(cache_path("kept", "b" * 64), 100, 10**6) as (data, sidecar):
+    with write_entry(cache_path("kept", "b" * 64), 100, 10**6) as (data, about):
         data.write_bytes(bytes(100))
-        sidecar.write_text('{"kind": "states", "model": "m", "pooling": "mean", "texts": 2000}')
+        about |= {"kind": "states", "model": "m", "pooling": "mean", "texts": 2000}
     assert "states  mean of all states, 2,000 texts" in run("cache", "list")[1]
     assert run("cache", "clear", "-q")[:2] == (0, "")
     code, printed, _ = run("cache", "list")

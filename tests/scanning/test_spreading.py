@@ -32,7 +32,7 @@ def parts(monkeypatch):
 
     def run(_, work, items, **__):
         for item in items:
-            rows.append(len(item.rows))
+            rows.append(len(item[1]))
             sent = pickle.loads(pickle.dumps((work, item)))
             yield pickle.loads(pickle.dumps(sent[0](sent[1])))
 

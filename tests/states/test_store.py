@@ -1,7 +1,5 @@
 """The cache: entries are whole or not there, and the least recently used make way."""
 
-import hashlib
-import json
 import os
 import shutil
 import time
@@ -31,11 +29,9 @@ def cached(tmp_path, monkeypatch):
 
     def put(letter, used=None, limit=10**6):
         path = cache_path("kind", letter * 64)
-        content = letter.encode() * 100
-        about = {"sha256": hashlib.sha256(content).hexdigest(), "seconds": 0.5, "of": letter}
-        with write_entry(path, 100, limit) as (data, sidecar):
-            data.write_bytes(content)
-            sidecar.write_text(json.dumps(about))
+        with write_entry(path, 100, limit) as (data, about):
+            data.write_bytes(letter.encode() * 100)
+            about |= {"seconds": 0.5, "of": letter}
         if used:
             os.utime(path.with_suffix(".json"), (used, used))
         return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any
@@ -18,7 +18,6 @@ from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision
 from layerscout.plans import Pooling
 from layerscout.scanning.extraction import Classes, Extracted, Extractor, narrow
-from layerscout.scores import Moments
 from layerscout.states import States
 
 # Parts that rows come in, and how many rows one has at the least and at the most: sums of a part
@@ -26,33 +25,10 @@ from layerscout.states import States
 PARTS, FEWEST, MOST = 64, 64, 65536
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a machine needs to know to read parts of a scan.
-
-    Attributes:
-        key: of the scan and the model.
-        model, device, precision: as for `Encoder.load`.
-        poolings, max_length, cache_limit: as of `Extractor`.
-    """
-
-    key: str
-    model: str
-    device: str
-    precision: Precision
-    poolings: tuple[Pooling, ...]
-    max_length: int
-    cache_limit: int
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some rows to read; the arguments of `Extractor.read`."""
-
-    split: Split
-    rows: np.ndarray
-    classes: Classes | None
-    keep: bool
+# What a machine reads, the arguments of `Extractor.read`; and how: the poolings, the longest input,
+# and the limit of the cache.
+Part = tuple[Split, np.ndarray, Classes | None, bool]
+Options = tuple[tuple[Pooling, ...], int, int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,12 +36,15 @@ class SpreadExtractor(Extractor):
     """An extractor whose rows are read by the machines of a cluster.
 
     Attributes:
-        job: what they need to know.
-        run: runs a function on parts, wherever there is room, and yields the results in order.
+        run: calls a function with parts, wherever there is room, and yields the results in order.
+        device, precision: as for `Encoder.load`.
+        key: of the scan and the model.
     """
 
-    job: Job
     run: Callable[[Callable[[Part], Extracted], Sequence[Part]], Any]
+    device: str
+    precision: Precision
+    key: str = field(default_factory=lambda: uuid4().hex)
 
     def read(
         self,
@@ -84,15 +63,17 @@ class SpreadExtractor(Extractor):
         """
         assert rows is not None, "a scan draws rows"
         size = min(max(-(-len(rows) // PARTS), FEWEST), MOST)
-        parts = []
+        parts: list[Part] = []
         for at in range(0, len(rows), size):
             span = slice(at, at + size)
-            of_part = None if classes is None else (classes[0][span], classes[1])
-            parts.append(Part(*narrow(split, rows[span]), of_part, keep))
+            own = None if classes is None else (classes[0][span], classes[1])
+            parts.append((*narrow(split, rows[span]), own, keep))
+        options = (self.poolings, self.max_length, self.cache_limit)
+        work = partial(read_part, self.key, self.encoder.name, self.device, self.precision, options)
         total: Extracted | None = None
         done, started = 0, perf_counter()
-        with self.timed("forward"), closing(self.run(partial(read_part, self.job), parts)) as read:
-            for part, sent in zip(parts, read, strict=True):
+        with self.timed("forward"), closing(self.run(work, parts)) as read:
+            for (_, of_part, *_), sent in zip(parts, read, strict=True):
                 states = {pooling: _open_states(kept) for pooling, kept in sent.states.items()}
                 extracted = replace(sent, states=states)
                 total = extracted if total is None else total + extracted
@@ -103,7 +84,7 @@ class SpreadExtractor(Extractor):
                         f"{join_names(sorted(precisions))} on different ones; name one with "
                         "--precision"
                     )
-                done += len(part.rows)
+                done += len(of_part)
                 rate = done / (perf_counter() - started)
                 note = f"{done:,} of {len(rows):,} examples, {rate:,.0f}/s"
                 self.show(stage, done, len(rows), note)
@@ -114,8 +95,8 @@ class SpreadExtractor(Extractor):
 @contextmanager
 def join_cluster(
     cluster: Cluster, precision: Precision
-) -> Iterator[Callable[[Extractor], SpreadExtractor]]:
-    """Join a cluster; yield what makes an extractor share its rows with the machines.
+) -> Iterator[Callable[..., SpreadExtractor]]:
+    """Join a cluster; yield what makes extractors that share their rows with the machines.
 
     Args:
         cluster: where the work is done.
@@ -125,42 +106,36 @@ def join_cluster(
         gpus = cluster.gpus_of_task(ray)
         device = "cpu" if gpus == 0 and cluster.device == "auto" else cluster.device
         run = partial(run_on_cluster, ray, cpus=cluster.cpus, gpus=gpus, in_order=True)
-
-        def share(extractor: Extractor) -> SpreadExtractor:
-            poolings, length = extractor.poolings, extractor.max_length
-            name, limit = extractor.encoder.name, extractor.cache_limit
-            job = Job(uuid4().hex, name, device, precision, poolings, length, limit)
-            return SpreadExtractor(
-                extractor.encoder, poolings, length, limit, extractor.show, job=job, run=run
-            )
-
-        yield share
+        yield partial(SpreadExtractor, run=run, device=device, precision=precision)
 
 
-def read_part(job: Job, part: Part) -> Extracted:
+def read_part(
+    key: str, model: str, device: str, precision: Precision, options: Options, part: Part
+) -> Extracted:
     """Read a part on a machine of a cluster; states come as names of files where they are kept."""
-    extracted = _load_extractor(job).read(
-        part.split, part.rows, "", classes=part.classes, keep=part.keep
-    )
+    split, rows, classes, keep = part
+    extractor = _load_extractor(key, model, device, precision, options)
+    extracted = extractor.read(split, rows, "", classes=classes, keep=keep)
     states: Any = {pooling: _name_files(kept) for pooling, kept in extracted.states.items()}
     moments = extracted.moments
-    return replace(extracted, states=states, moments=moments and _on_processor(moments))
+    if moments is not None:
+        tensors = ("reference", "weights", "count", "total", "scatter")
+        moments = replace(moments, **{name: getattr(moments, name).cpu() for name in tensors})
+    return replace(extracted, states=states, moments=moments)
 
 
 @lru_cache(maxsize=1)
-def _load_extractor(job: Job) -> Extractor:
+def _load_extractor(
+    key: str, model: str, device: str, precision: Precision, options: Options
+) -> Extractor:
     """Load the encoder once per process and scan: Ray gives a process many parts of a scan."""
-    encoder = Encoder.load(job.model, device=job.device, precision=job.precision)
-    return Extractor(encoder, job.poolings, job.max_length, job.cache_limit, _show_nothing)
+    return Extractor(
+        Encoder.load(model, device=device, precision=precision), *options, _show_nothing
+    )
 
 
 def _show_nothing(stage: str, done: float, total: float, note: str = "") -> None:
     """Show no progress: a machine of a cluster has no terminal."""
-
-
-def _on_processor(moments: Moments) -> Moments:
-    tensors = ("reference", "weights", "count", "total", "scatter")
-    return replace(moments, **{name: getattr(moments, name).cpu() for name in tensors})
 
 
 def _name_files(states: States) -> tuple[list[Any], np.ndarray]:

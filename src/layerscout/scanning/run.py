@@ -118,19 +118,19 @@ def scan(
     for checkpoint in checkpoints:  # before the work that one of them could spoil
         _load_checkpoint(checkpoint, first)
     scans: list[Scan] = []
-    with show_progress(progress) as show, _share(cluster, precision) as share:
+    with show_progress(progress) as show, _join(cluster, precision) as extract:
         for model in (first, *checkpoints):
             encoder = first if model is first else _load_checkpoint(model, first)
             poolings = _choose_poolings(encoder, task, keys, request)
-            extractor = Extractor(encoder, poolings, request.max_length, cache_limit, show)
-            extractor = share(extractor) if share else extractor
+            extractor = extract(encoder, poolings, request.max_length, cache_limit, show)
             context = ScanContext(task, keys, replace(request, pooling=poolings[0]), extractor)
             sampled = draw_sample(context)
             scores, broken = _compute_scores(context, sampled)
             scans.append(_conclude(context, sampled, scores, broken))
             log_warnings(__name__, scans[-1].warnings)
-            if not scans[1:] and checkpoints:
-                request = _repeat_examples(request, scans[0])
+            if checkpoints and len(scans) == 1:  # the others read as many examples
+                used = scans[0].task.get("words_used", scans[0].task["examples_used"])
+                request = replace(request, examples="all" if request.per_class else used)
     return replace(scans[0], stability=_compare_ranks(scans, keys)) if checkpoints else scans[0]
 
 
@@ -168,12 +168,12 @@ def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encode
     return other
 
 
-def _share(
+def _join(
     cluster: Cluster | None, precision: Precision
-) -> AbstractContextManager[Callable[[Extractor], Extractor] | None]:
-    """Join a cluster, if there is one; what is entered makes extractors share their rows."""
+) -> AbstractContextManager[Callable[..., Extractor]]:
+    """Join a cluster, if there is one; what is entered makes the extractor of an encoder."""
     if cluster is None:
-        return nullcontext()
+        return nullcontext(Extractor)
     from layerscout.scanning.cluster import join_cluster
 
     return join_cluster(cluster, precision)
@@ -308,13 +308,6 @@ def _diagnose(scores: Mapping[str, Score]) -> dict[str, Any]:
             if key != "probe"
         }
     return diagnostics
-
-
-def _repeat_examples(request: ScanRequest, scan: Scan) -> ScanRequest:
-    """Return the request for as many examples as a scan read."""
-    if request.per_class is not None:
-        return replace(request, examples="all")
-    return replace(request, examples=scan.task.get("words_used", scan.task["examples_used"]))
 
 
 def _compare_ranks(scans: Sequence[Scan], keys: Sequence[str]) -> dict[str, Any]:

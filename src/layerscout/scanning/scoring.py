@@ -39,6 +39,9 @@ T = TypeVar("T")
 # the whole score is refused.
 Entry = Estimate | float | InputError | None
 
+# The entries of a state: by score, and by the label, or the classes left out, of the examples.
+Row = dict[tuple[str, int | tuple[int, ...]], Entry]
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -54,6 +57,7 @@ class Sample:
         metric: of the task.
         picks: the rows are choices, and the metric is of the ones picked.
         clusters: as for `mutual_information`.
+        rows: of the states that were read, (n,); None for all.
     """
 
     labels: np.ndarray
@@ -64,16 +68,17 @@ class Sample:
     metric: str | None = None
     picks: bool = False
     clusters: int | None = None
+    rows: Int64[np.ndarray, " n"] | None = None
 
-    def state(self, states: States, s: int) -> State | None:
-        """Return state s; None if it is not scored or holds values that are not finite."""
-        if s < self.first:
-            return None
-        array = states[s]
-        if not np.isfinite(array).all():
-            return None
+    def read(self, states: States, s: int) -> np.ndarray | None:
+        """Read state s; None if it is not scored or holds values that are not finite."""
+        state = states[s] if s >= self.first else None
+        return None if state is None or not np.isfinite(state).all() else state
+
+    def state(self, read: np.ndarray) -> State:
+        """Return a state that was read with what belongs to it."""
         return State(
-            array,
+            read if self.rows is None else read[self.rows],
             self.labels,
             self.groups,
             self.seed,
@@ -83,27 +88,24 @@ class Sample:
             self.clusters,
         )
 
-    def leave_out(self, classes: Sequence[int]) -> Callable[[State], State]:
-        """Make what takes the rows of some classes out of a state of the sample.
+    def leave_out(self, classes: Sequence[int]) -> Sample:
+        """Return the sample without some classes.
 
-        The other classes are numbered anew, and their examples dealt into groups anew. Without
-        classes it gives the state itself, so that scores share what they compute of it.
+        The others are numbered anew, and their examples dealt into groups anew.
         """
         if not classes:
-            return lambda state: state
+            return self
         rows = np.flatnonzero(~np.isin(self.labels, classes))
         labels = np.unique(self.labels[rows], return_inverse=True)[1].reshape(-1)
         examples = None if self.examples is None else self.examples[rows]
         groups = deal_groups(labels, self.seed, examples)
-        return lambda state: replace(
-            state, states=state.states[rows], labels=labels, groups=groups, examples=examples
-        )
+        return replace(self, labels=labels, groups=groups, examples=examples, rows=rows)
 
-    def take_label(self, label: int) -> Callable[[State], State]:
-        """Make what reads a state of the sample for the classes of having a label, 1, or not, 0."""
+    def take_label(self, label: int) -> Sample:
+        """Return the sample with the classes of having a label, 1, or not, 0."""
         labels = self.labels[:, label].astype(np.int64)
         groups = deal_groups(labels, self.seed, self.examples)
-        return lambda state: replace(state, labels=labels, groups=groups, metric=None)
+        return replace(self, labels=labels, groups=groups, metric=None)
 
 
 def score_entry(key: str, state: State) -> Entry:
@@ -136,11 +138,11 @@ def estimate_states(
     Raises:
         InputError: if another class has too few examples for it.
     """
-    select = sample.leave_out(left_out)
+    part = sample.leave_out(left_out)
 
     def estimate(s: int) -> Estimate | None:
-        state = sample.state(states, s)
-        entry = None if state is None else score_entry(key, select(state))
+        state = sample.read(states, s)
+        entry = None if state is None else score_entry(key, part.state(state))
         if isinstance(entry, InputError):
             raise entry
         return entry if isinstance(entry, Estimate) else None
@@ -180,55 +182,53 @@ def score_states(
     of_states = [key for key in keys if SCORES[key].source in ("moments", "state")]
     several = sample.labels.dtype.kind == "b"
     by_label = [key for key in of_states if several and not SCORES[key].together]
-    single = [key for key in of_states if key not in by_label]
-    find = {key: find_rare_labels if key in by_label else find_rare for key in of_states}
-    rare = {key: find[key](sample.labels, sample.examples, SCORES[key].fewest) for key in of_states}
-    left_out = {rare[key] for key in single if key not in known}
-    selections = {classes: sample.leave_out(classes) for classes in left_out}
-    labels = {
-        label: sample.take_label(label)
-        for label in range(sample.labels.shape[1] if by_label else 0)
-        if any(label not in rare[key] for key in by_label)
+    rare: dict[str, tuple[int, ...]] = {}
+    # The scores of each part of the sample: of a label, or of all classes but the rare ones.
+    wanted: dict[int | tuple[int, ...], list[str]] = {}
+    labels: dict[str, list[int]] = {}
+    for key in of_states:
+        find = find_rare_labels if key in by_label else find_rare
+        rare[key] = find(sample.labels, sample.examples, SCORES[key].fewest)
+        if key in by_label:
+            labels[key] = [k for k in range(sample.labels.shape[1]) if k not in rare[key]]
+        if key not in known:
+            for part in labels.get(key, [rare[key]]):
+                wanted.setdefault(part, []).append(key)
+    parts = {
+        part: sample.take_label(part) if isinstance(part, int) else sample.leave_out(part)
+        for part in wanted
     }
 
-    def score_state(s: int) -> Mapping[str, Any]:
-        state = sample.state(states, s)
-        if state is None:
-            if s >= sample.first:
-                broken.append(s)
-            return {}
-        parts = {classes: select(state) for classes, select in selections.items()}
-        entries: dict[str, Any] = {
-            key: known[key][s] if key in known else score_entry(key, parts[rare[key]])
-            for key in single
-        }
-        for label, select in labels.items():
-            classes_of_label = select(state)
-            for key in by_label:
-                if label not in rare[key]:
-                    entry = score_entry(key, classes_of_label)
-                    entries.setdefault(key, {})[label] = entry
+    def score_state(s: int) -> Row | None:
+        read = sample.read(states, s)
+        if read is None:
+            return None
+        entries: Row = {}
+        for part, of_part in parts.items():
+            state = of_part.state(read)  # which scores share, as they do what they compute of it
+            entries |= {(key, part): score_entry(key, state) for key in wanted[part]}
         return entries
 
-    broken: list[int] = []
-    rows: list[Mapping[str, Any]] = []
+    rows = []
     for row in _map_states(states, score_state):
         rows.append(row)
         if progress:
             progress(len(rows), len(states))
-    scores = {key: _score(key, [row.get(key) for row in rows], looks, rare[key]) for key in single}
-    for key in by_label:
-        by_state = [row.get(key) for row in rows]
-        scores[key] = _average_labels(key, by_state, rare[key], sample.labels.shape[1])
-    for key in keys:
-        if SCORES[key].source != "states":
-            continue
-        if broken:
-            reason = InputError(f"states {sorted(broken)} hold values that are not finite")
-            scores[key] = refuse_score(key, len(states) - 1, reason)
+    broken = [s for s, row in enumerate(rows) if row is None and s >= sample.first]
+    scores = {}
+    for key in of_states:
+        if key in by_label:
+            scores[key] = _average_labels(key, rows, labels[key], rare[key])
         else:
+            computed = (None if row is None else row[key, rare[key]] for row in rows)
+            scores[key] = _score(key, known.get(key) or list(computed), looks, rare[key])
+    for key in keys:
+        if SCORES[key].source == "states" and broken:
+            reason = InputError(f"states {broken} hold values that are not finite")
+            scores[key] = refuse_score(key, len(states) - 1, reason)
+        elif SCORES[key].source == "states":
             scores[key] = SCORES[key].of_blocks(states, sample.first)
-    return scores, sorted(broken)
+    return scores, broken
 
 
 def score_moments(
@@ -257,27 +257,29 @@ def warn_of_rare_classes(
         what: the word for them.
     """
     few: dict[int, list[str]] = {}
-    without: list[str] = []
-    several = any("labels" in score.details for score in scores.values())
+    either = any("labels" in score.details for score in scores.values())
     for key, score in scores.items():
         if score.details.get("left_out"):
-            few.setdefault(max(1 + several, SCORES[key].fewest), []).append(key)
-        if several and (undefined := score.details.get("undefined")):
-            without.append(f"{_list_names(names, undefined)} from {key}")
-    parts = [
+            few.setdefault(max(1 + either, SCORES[key].fewest), []).append(key)
+    left_out = [
         f"{_list_names(names, scores[keys[0]].details['left_out'])} from {', '.join(keys)} (fewer "
-        f"than {fewest}{' with the label, or without' if several else ''})"
+        f"than {fewest}{' with the label, or without' if either else ''})"
         for fewest, keys in sorted(few.items())
     ]
+    undefined = [
+        f"{_list_names(names, score.details['undefined'])} from {key}"
+        for key, score in scores.items()
+        if "undefined" in score.details
+    ]
     warnings = []
-    if parts:
+    if left_out:
         warnings.append(
-            f"{what} with too few examples were left out: {'; '.join(parts)}; use more examples, "
-            f"or other scores, which use all {what}"
+            f"{what} with too few examples were left out: {'; '.join(left_out)}; use more examples,"
+            f" or other scores, which use all {what}"
         )
-    if without:
+    if undefined:
         warnings.append(
-            f"labels that have no value at some state were left out: {'; '.join(without)}; use "
+            f"labels that have no value at some state were left out: {'; '.join(undefined)}; use "
             "more examples"
         )
     return warnings
@@ -289,7 +291,7 @@ def _list_names(names: Sequence[str], numbers: Sequence[int]) -> str:
 
 
 def _average_labels(
-    key: str, by_state: Sequence[Mapping[int, Entry] | None], rare: Sequence[int], labels: int
+    key: str, rows: Sequence[Row | None], labels: Sequence[int], rare: Sequence[int]
 ) -> Score:
     """Average a score over the labels that have a value at every state that is scored.
 
@@ -297,25 +299,24 @@ def _average_labels(
 
     Args:
         key: of the score.
-        by_state: the entries of each label that is not rare; None for states without a score.
-        rare: the labels that it is computed without.
-        labels: how many there are.
+        rows: the entries of each state; None for states that are not scored.
+        labels: that it is computed of.
+        rare: the others.
     """
-    blocks, fewest = len(by_state) - 1, max(2, SCORES[key].fewest)
-    if len(rare) == labels:
+    blocks, fewest = len(rows) - 1, max(2, SCORES[key].fewest)
+    if not labels:
         reason = InputError(
             f"no label has {fewest} or more examples with it and as many without it; use more"
         )
         return refuse_score(key, blocks, reason)
-    values: list[dict[int, float | None] | None] = []
-    for entries in by_state:
-        known: dict[int, float | None] = {}
-        for label, entry in (entries or {}).items():
+    by_state: list[dict[int, float | None] | None] = []
+    for row in rows:
+        entries = {label: row[key, label] for label in labels} if row else {}
+        for entry in entries.values():
             if isinstance(entry, InputError):
                 return refuse_score(key, blocks, entry)
-            known[label] = entry.value if isinstance(entry, Estimate) else entry
-        values.append(None if entries is None else known)
-    means, defined, undefined = average_labels(values)
+        by_state.append({k: _value_of(entry) for k, entry in entries.items()} or None)
+    means, defined, undefined = average_labels(by_state)
     if undefined and not defined:
         reason = InputError("no label has a value at every state; use more examples")
         return refuse_score(key, blocks, reason)
@@ -329,11 +330,10 @@ def _average_labels(
 
 def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[int]) -> Score:
     """Make a score of its values; with intervals, and what is tied, where there are replicates."""
-    values: list[float | None] = []
     for entry in entries:
         if isinstance(entry, InputError):
             return refuse_score(key, len(entries) - 1, entry)
-        values.append(entry.value if isinstance(entry, Estimate) else entry)
+    values = [_value_of(entry) for entry in entries]
     score = SCORES[key].score(values, {"left_out": list(left_out)} if left_out else None)
     if not SCORES[key].jackknife:
         return score
@@ -356,6 +356,11 @@ def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[in
                 details[name] = [gap and [gap.difference, gap.half_width] for gap in gaps]
     low, high = zip(*ends, strict=True)
     return replace(score, low=low, high=high, details=details)
+
+
+def _value_of(entry: Any) -> float | None:
+    value: float | None = entry.value if isinstance(entry, Estimate) else entry
+    return value
 
 
 def _map_states(states: States, score: Callable[[int], T]) -> Iterator[T]:

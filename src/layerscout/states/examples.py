@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,6 @@ from layerscout.data import Targets, batch_by_length, expand_choices
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
-from layerscout.states.store import DEFAULT_LIMIT
 from layerscout.states.trunks import HeadToken, ProcessGroup, Trunk, run_trunk
 
 
@@ -71,11 +70,7 @@ class Examples:
         answers: Targets,
         *,
         head: Classifier = "family",
-        limit: int = DEFAULT_LIMIT,
-        spare: Trunk | None = None,
-        fingerprint: str | None = None,
-        progress: Callable[[np.ndarray], None] | None = None,
-        group: ProcessGroup | None = None,
+        **options: Any,
     ) -> Examples:
         """Run the trunk of a plan over examples, or read its states from the cache.
 
@@ -85,26 +80,12 @@ class Examples:
             tokens: the n C texts of the examples.
             answers: what is right for them.
             head: the classifier, which may read only one token's state, or the mean of all.
-            limit: see `run_trunk`.
-            spare: see `run_trunk`.
-            fingerprint: see `run_trunk`.
-            progress: see `run_trunk`.
-            group: see `run_trunk`.
+            **options: as for `run_trunk`.
         """
         if plan.cut is None:
             return cls(tokens, answers, None)
         reads = None if plan.tuned else _find_head_token(encoder, tokens, head)
-        states = run_trunk(
-            encoder,
-            tokens,
-            plan.cut,
-            reads=reads,
-            limit=limit,
-            spare=spare,
-            fingerprint=fingerprint,
-            progress=progress,
-            group=group,
-        )
+        states = run_trunk(encoder, tokens, plan.cut, reads=reads, **options)
         if reads == "mean":
             tokens = tokens.keep(np.zeros(len(tokens), dtype=np.int64))
         elif reads is not None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from layerscout.errors import InputError, make_unknown_error
-from layerscout.files import sha256_of
+from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
 from layerscout.states.fingerprints import fingerprint_encoder, hash_content
@@ -116,14 +113,9 @@ def pool_states(
         progress: called with the rows of each computed batch.
 
     Raises:
-        InputError: if a pooling is unknown, `limit` is negative, the states fit neither into the
-            cache nor into memory, or a single text is more than the device's memory can hold.
+        InputError: if the states fit neither into the cache nor into memory, or a single text is
+            more than the device's memory can hold.
     """
-    for pooling in poolings:
-        if pooling not in get_args(Pooling):
-            raise make_unknown_error("pooling", pooling, get_args(Pooling))
-    if limit < 0:
-        raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
     shape = (encoder.blocks + 1, tokens.outputs, encoder.model.config.hidden_size)
     paths: dict[Pooling, Path] = {}
     if limit:
@@ -138,19 +130,18 @@ def pool_states(
         if find_cached(path, _size(shape)) is not None:
             with suppress(OSError):  # another process has just removed it
                 arrays[pooling] = _map_file(path, shape)
-    cached = frozenset(arrays)
+    cached, warning = frozenset(arrays), None
     missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
-    forward = _Forward(encoder, tokens, missing, shape, progress)
-    warning = None
-    if missing and limit == 0:
-        arrays |= _compute_in_memory(forward, "the cache is off; raise --cache-limit")
-    elif missing:
+    if missing:
+        forward = _Forward(encoder, tokens, missing, shape, progress)
         try:
+            if limit == 0:
+                raise CacheError("the cache is off; raise --cache-limit")
             spare = next((paths[pooling] for pooling in cached), None)
             arrays |= _compute_in_cache(forward, paths, limit, spare)
         except (CacheError, OSError) as error:
             arrays |= _compute_in_memory(forward, str(error))
-            warning = f"the states are held in memory and not kept: {error}"
+            warning = f"the states are held in memory and not kept: {error}" if limit else None
     order = np.argsort(
         np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
     )
@@ -208,39 +199,33 @@ def _compute_in_cache(
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    _, n, d = forward.shape
-    size = _size(forward.shape)
+    poolings, (_, n, d) = forward.poolings, forward.shape
     with ExitStack() as stack:
-        # The first entry makes room for all: `write_entry` counts only what is in place, and these
-        # are moved there together at the end.
-        sizes = [size * count for count in range(len(forward.poolings), 0, -1)]
-        entries = [
-            stack.enter_context(write_entry(paths[pooling], room, limit, spare))
-            for pooling, room in zip(forward.poolings, sizes, strict=True)
-        ]
-        with ExitStack() as opened:
-            files = [opened.enter_context(data.open("wb")) for data, _ in entries]
-            for start, pooled in forward.compute():
-                for file, states in zip(files, pooled, strict=True):
-                    for s, state in enumerate(states):
-                        file.seek(_size((s * n + start, d)))
-                        file.write(state.data)
-                    file.flush()  # a full disk is seen now, not after the last batch
-        for pooling, (data, sidecar) in zip(forward.poolings, entries, strict=True):
-            about = {
+        files, abouts = [], list[dict[str, Any]]()
+        for number, pooling in enumerate(poolings):
+            # The first entry makes room for all: `write_entry` counts only what is in place, and
+            # these are moved there together at the end.
+            room = _size(forward.shape) * (len(poolings) - number)
+            data, about = stack.enter_context(write_entry(paths[pooling], room, limit, spare))
+            files.append(stack.enter_context(data.open("wb")))
+            abouts.append(about)
+        for start, pooled in forward.compute():
+            for file, states in zip(files, pooled, strict=True):
+                for s, state in enumerate(states):
+                    file.seek(_size((s * n + start, d)))
+                    file.write(state.data)
+                file.flush()  # a full disk is seen now, not after the last batch
+        for pooling, about in zip(poolings, abouts, strict=True):
+            about |= {
                 "kind": "states",
                 "model": forward.encoder.name,
                 "pooling": pooling,
                 "texts": len(forward.tokens),
                 "shape": forward.shape,
                 "dtype": "float32",
-                "bytes": size,
-                "sha256": sha256_of(data),
                 "seconds": forward.seconds,
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return {pooling: _map_file(paths[pooling], forward.shape) for pooling in forward.poolings}
+    return {pooling: _map_file(paths[pooling], forward.shape) for pooling in poolings}
 
 
 def _compute_in_memory(

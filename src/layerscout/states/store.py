@@ -3,12 +3,14 @@
 It knows nothing of what they hold, and so needs no torch: `layerscout cache list` answers at once.
 """
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -115,27 +117,35 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
 @contextmanager
 def write_entry(
     path: Path, size: int, limit: int, spare: Path | None = None
-) -> Iterator[tuple[Path, Path]]:
-    """Make room in the cache, and yield temporary paths for the data and the JSON about them.
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Make room in the cache; yield a temporary path for the data, and what is written of them.
 
-    The least recently used entries are removed. Both files are moved into place when the block
-    succeeds. The JSON must hold the data's `sha256` and the `seconds` that computing them took.
-    Nothing is flushed to disk: the hash reveals what a power cut left incomplete.
+    The least recently used entries are removed. The data, and a JSON file of what is written of
+    them, are moved into place when the block succeeds; the block adds at least the `seconds` that
+    computing them took. Nothing is flushed to disk: the hash reveals what a power cut left
+    incomplete.
 
     Args:
         path: from `cache_path`.
-        size: of the data, in bytes.
+        size: to make room for, in bytes.
         limit: of all entries together, in bytes.
         spare: an entry that must not be removed.
 
     Raises:
         CacheError: if there is no room, or the files cannot be written.
     """
+    about: dict[str, Any] = {}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_room(path, size, limit, spare)
-        with replace_files(path, path.with_suffix(".json")) as (data, about):
+        with replace_files(path, path.with_suffix(".json")) as (data, sidecar):
             yield data, about
+            about |= {
+                "bytes": data.stat().st_size,
+                "sha256": sha256_of(data),
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            sidecar.write_text(json.dumps(about, indent=1), encoding="utf-8")
     except (OSError, InputError, DiskError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):

@@ -6,13 +6,11 @@ that Xie et al. 2022 leave to future work in App. C.1).
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +22,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from layerscout.data import batch_by_length
-from layerscout.errors import InputError, LayerscoutError
-from layerscout.files import sha256_of
+from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
 from layerscout.plans import ReadToken
 from layerscout.states.fingerprints import fingerprint_encoder, hash_content
@@ -76,6 +73,9 @@ class Trunk:
         seconds: that computing them took, when they were computed.
         bytes: of the states on disk.
         warning: why they could not be kept.
+        states: returns the states of the texts at some rows, (b, T, d), on the encoder's device. T
+            is the length of the longest, or 1 where one state of each is kept. Values beyond
+            the end of a text are finite, and otherwise arbitrary.
         path: where they are kept.
     """
 
@@ -86,16 +86,8 @@ class Trunk:
     seconds: float
     bytes: int
     warning: str | None
-    _read: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
+    states: Callable[[Int64[np.ndarray, " b"]], Tensor] = field(repr=False)
     path: Path | None = None
-
-    def states(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b T d"]:
-        """Return the states of the texts at `rows` on the encoder's device.
-
-        T is the length of the longest of them, or 1 where one state of each is kept. Values beyond
-        the end of a text are finite, and otherwise arbitrary.
-        """
-        return self._read(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,22 +131,6 @@ class TrunkSource:
         """Count the bytes of the states of some texts."""
         numbers = int(self.kept[rows].sum()) * self.shape[1]
         return numbers * np.dtype(_STORED[self.encoder.precision][1]).itemsize
-
-    def describe(self, digest: str, seconds: float) -> dict[str, Any]:
-        """Return the description of the file, whose hash is `digest`."""
-        return {
-            "kind": "trunk",
-            "model": self.encoder.name,
-            "cut": self.cut,
-            "reads": self.reads,
-            "texts": len(self.tokens),
-            "shape": self.shape,
-            "dtype": self.encoder.precision,
-            "bytes": self.bytes,
-            "sha256": digest,
-            "seconds": seconds,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Compute what `reader` would read, with the same rounding."""
@@ -252,15 +228,10 @@ def run_trunk(
         group: processes that all make this call, and compute a part each.
 
     Raises:
-        InputError: if `cut` or `limit` is out of range, or a single text is more than the
-            device's memory can hold.
+        InputError: if a single text is more than the device's memory can hold.
     """
-    if not 0 <= cut <= encoder.blocks:
-        raise InputError(f"a cut of {encoder.name} must be in 0..{encoder.blocks}, got {cut}")
-    if limit < 0:
-        raise InputError(f"`limit` must be 0 bytes or more, got {limit}; 0 switches the cache off")
     source = TrunkSource(encoder, tokens, cut, reads)
-    uncached_trunk = partial(Trunk, cut, reads, False, False, 0.0, 0, _read=source.states)
+    uncached_trunk = partial(Trunk, cut, reads, False, False, 0.0, 0, states=source.states)
     if limit == 0:
         return uncached_trunk(None)
     fingerprint = fingerprint or fingerprint_encoder(encoder, cut)
@@ -272,10 +243,10 @@ def run_trunk(
     try:
         if not cached or about is None:
             about = _store(group, source, path, limit, spared, progress)
-        read = source.reader(path)
+        states = source.reader(path)
     except (CacheError, OSError) as error:
         return uncached_trunk(f"the states at the cut are computed again in every epoch: {error}")
-    return Trunk(cut, reads, cached, True, about["seconds"], source.bytes, None, read, path)
+    return Trunk(cut, reads, cached, True, about["seconds"], source.bytes, None, states, path)
 
 
 def _store(
@@ -290,22 +261,20 @@ def _store(
 
     Every process meets the others equally often, whatever fails: a missing one would hang them.
     """
+    start, data, about = time.perf_counter(), None, dict[str, Any]()
+    fault: CacheError | InputError | OSError | None = None
     with ExitStack() as stack:
-        start = time.perf_counter()
-        data = sidecar = None
-        fault: LayerscoutError | OSError | None = None
-        if group.own == 0:
-            try:
-                data, sidecar = stack.enter_context(write_entry(path, source.bytes, limit, spare))
+        try:
+            if group.own == 0:
+                data, about = stack.enter_context(write_entry(path, source.bytes, limit, spare))
                 with data.open("wb") as file:
                     file.truncate(source.bytes)
-            except (CacheError, OSError) as error:
-                fault = error
-        place = group.gather(None if fault or data is None else str(data))[0]
-        if place is None:
-            raise fault or CacheError("the first process cannot keep them")
+        except (CacheError, OSError) as error:
+            data, fault = None, error
+        data = group.gather(data)[0]
         try:
-            _write_part(group, source, Path(place), progress)
+            if data is not None:
+                _write_part(group, source, data, progress)
         except (InputError, OSError) as error:
             fault = error
         faults = group.gather(None if fault is None else str(fault))
@@ -315,17 +284,24 @@ def _store(
             raise CacheError(
                 f"another process could not compute its part: {max(filter(None, faults))}"
             )
+        about |= {
+            "kind": "trunk",
+            "model": source.encoder.name,
+            "cut": source.cut,
+            "reads": source.reads,
+            "texts": len(source.tokens),
+            "shape": source.shape,
+            "dtype": source.encoder.precision,
+            "seconds": time.perf_counter() - start,
+        }
         try:
-            if data is not None and sidecar is not None:
-                content = source.describe(sha256_of(data), time.perf_counter() - start)
-                sidecar.write_text(json.dumps(content, indent=1), encoding="utf-8")
             stack.close()  # moves the files into place
         finally:
             group.gather(None)
-    about = find_cached(path, source.bytes)
-    if about is None:
+    kept = find_cached(path, source.bytes)
+    if kept is None:
         raise CacheError("the computed states are not in the cache")
-    return about
+    return kept
 
 
 def _write_part(

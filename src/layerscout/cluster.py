@@ -113,17 +113,12 @@ class Cluster:
 def _check_answers(address: str) -> None:
     """Raise if nothing listens at an address; `ray.init` would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        raise InputError(
-            f"--address must be HOST:PORT, ray://HOST:PORT or auto, got {address}; ray start "
-            "--head prints it"
-        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise InputError(
-            f"no Ray cluster answers at {address} ({error}); start one with ray start --head, or "
-            "leave --address out for one on this machine"
+            f"no Ray cluster answers at {address} ({error}); start one with ray start --head, "
+            "which prints its HOST:PORT, or leave --address out for one on this machine"
         ) from error
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from layerscout.data import Task
-from layerscout.scanning import Scan, name_head, planning, scan
+from layerscout.scanning import Scan, name_head, scan
 from layerscout.scores import DEFAULT, Score
 from telling import telling_task
 
@@ -106,7 +106,7 @@ def test_a_score_without_intervals_is_followed_where_its_best_is_above_two_third
     assert named.state == 2, "state 3 has no value"
 
 
-def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path, monkeypatch):
+def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):
     result = scan(str(tiny), telling_task(), progress=False)
     advice, planned = result.as_dict()["advice"], result.planning()
     assert advice["plan"] == planned.choice.plan.as_dict()
@@ -115,11 +115,7 @@ def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path, monkeypatch):
     chosen = [o for o in planned.options if o.plan == planned.choice.plan]
     assert advice["relative"] == pytest.approx(chosen[0].relative)
     result.save(tmp_path)
-    loaded, chosen = Scan.load(tmp_path), []
-    choose = planning.choose
-    monkeypatch.setattr(planning, "choose", lambda *of: chosen.append(of) or choose(*of))
-    assert [loaded.as_dict()["advice"] for _ in range(3)] == [advice] * 3
-    assert len(chosen) == 1, "every plan is priced for that"
+    assert Scan.load(tmp_path).as_dict()["advice"] == advice
     alike = Task.from_lists(["the same"] * 40, ["a", "b"] * 20)
     assert scan(str(tiny), alike, progress=False).as_dict()["advice"] is None
     older = replace(

@@ -21,8 +21,7 @@ from layerscout.scores.grouping import deal_groups
 from layerscout.scores.moments import Centred
 from layerscout.scores.table import SCORES
 from layerscout.states import States
-from telling import WORDS, telling_task, texts_of
-from tiny import tiny_checkpoint
+from telling import texts_of
 
 DEBIASED = "variability_ratio_debiased"
 
@@ -110,16 +109,6 @@ def test_fewer_than_two_frequent_classes_refuse(counts):
         assert result[key].details == {"refused": str(reason.value)}
     assert not any("refused" in result[key].details for key in set(OF_STATES) - set(PICKY))
     assert warn_of_rare_classes(result, ["a", "b", "c"]) == []
-
-
-def test_numbers_have_no_rare_classes():
-    H, states, sample = material()
-    y = sample.labels.astype(np.float64)
-    result, _ = score_states(states, Sample(y, deal_groups(y, 0), 0, None, 0), ["cca", "ridge"])
-    for key in ("cca", "ridge"):
-        direct = [getattr(arrays, key)(state, y, regression=True) for state in H]
-        assert result[key].values == pytest.approx(direct, rel=1e-5)
-        assert result[key].details == {}
 
 
 def test_states_that_are_not_finite_have_no_value_whichever_class_they_are_of():
@@ -258,35 +247,3 @@ def test_a_warning_does_not_list_every_class():
     assert "'intent 5' and 3 more from cca (fewer than 8)" in line
     assert "'intent 6'" not in line
     assert warn_of_rare_classes({"nc1": SCORES["nc1"].score([None, 0.5])}, []) == []
-
-
-def test_scans_without_rare_classes_say_nothing(encoder):
-    result = scan(encoder, telling_task(n=90, classes=3), OF_STATES)
-    assert result.warnings == ()
-    assert not any("left_out" in score.details for score in result.scores.values())
-
-
-@pytest.mark.whole
-def test_one_rare_class_of_many_refuses_nothing(tmp_path):
-    counts = np.full(77, 26)
-    counts[:17] += 1
-    counts[40] = 7
-    y = np.random.default_rng(0).permutation(np.repeat(np.arange(77), counts))
-    assert len(y) == 2000
-    # A word of its own and one that it shares with another class.
-    texts = [f"{WORDS[k]} {WORDS[(3 * k + n) % 89]} {WORDS[k]}" for n, k in enumerate(y)]
-    task = ls.Task.from_lists(texts, [f"intent {k:02}" for k in y], name="intents")
-    folder = tiny_checkpoint(tmp_path / "wide", "bert", blocks=2, width=96)
-    encoder = Encoder.load(folder)
-    result = scan(encoder, task, OF_STATES, examples="all")
-    assert not any("refused" in score.details for score in result.scores.values())
-    assert all(None not in score.values for key, score in result.scores.items() if key != DEBIASED)
-    (line,) = result.warnings
-    assert "'intent 40' from variability_ratio_debiased, cca, ridge (fewer than 8)" in line
-    H, kept = encoder.states(texts, pooling="mean").numpy(), y != 40
-    for key in ("cca", "ridge"):
-        direct = [getattr(arrays, key)(state[kept], y[kept]) for state in H]
-        assert result.scores[key].values == pytest.approx(direct, rel=1e-3)
-    for key in ("variability_ratio", "h_score"):
-        direct = [getattr(arrays, key)(state, y) for state in H]
-        assert result.scores[key].values == pytest.approx(direct, rel=1e-3)

@@ -75,22 +75,18 @@ def test_many_classes_start_with_more(monkeypatch):
     assert sampling(telling_task(n=100, classes=5)).list_sizes() == [40, 56, 80, 100]
 
 
-def test_a_given_number_does_not_grow():
-    task = telling_task(n=90)
-    assert len(sampling(task, 40).draw_fixed()) == 40
-    assert len(sampling(task, np.int64(40)).draw_fixed()) == 40
-    assert len(sampling(task, "all").draw_fixed()) == 90
-    rows = sampling(task, per_class=[5, 7]).draw_fixed()
-    assert np.bincount(task.train.labels[rows]).tolist() == [5, 7]
+def test_a_number_that_no_score_decides_is_fixed(extractor, monkeypatch):
+    def count(*options, classes=2, **more):
+        task = telling_task(n=90, classes=classes)
+        split = read(extractor, task, *options, keys=("fisher",), **more).split
+        return np.bincount(split.labels).tolist()
 
-
-def test_auto_without_a_score_to_decide_by_is_a_fixed_number(monkeypatch):
-    task = telling_task(n=90)
-    assert len(sampling(task).draw_fixed()) == 90
+    assert count(40) == count(np.int64(40)) == [20, 20]
+    assert count("all") == count() == [45, 45]
+    assert count(per_class=[5, 7]) == [5, 7]
     monkeypatch.setattr("layerscout.scanning.sampling.AUTO_EXAMPLES", 30)
-    assert len(sampling(task).draw_fixed()) == 30
-    many = telling_task(n=90, classes=20)
-    assert np.bincount(many.train.labels[sampling(many).draw_fixed()]).tolist() == [2] * 20
+    assert count() == [15, 15]
+    assert count(classes=20) == [2] * 20
 
 
 def test_balanced_grows_as_far_as_the_smallest_class(monkeypatch):
@@ -107,9 +103,8 @@ def test_balanced_grows_as_far_as_the_smallest_class(monkeypatch):
         assert counts.tolist() == [size // 2] * 2
 
 
-@pytest.mark.parametrize("examples", ["many", 1.5, None])
-def test_other_numbers_of_examples_are_refused(examples):
-    expect_refused("`examples` must be a whole number", sampling, telling_task(n=20), examples)
+def test_no_number_of_examples_is_refused():
+    expect_refused("`examples` must be a whole number", sampling, telling_task(n=20), None)
 
 
 def test_more_rows_contain_the_fewer():
@@ -129,7 +124,7 @@ def test_rows_and_states_belong_together(encoder, extractor):
     assert (kept.sample.labels == kept.split.labels).all()
     assert kept.sample.first == 0 and kept.sample.examples is None
     assert kept.extracted.moments is None and kept.reason is None and kept.looks == 1
-    rows = sampling(task, 100, seed=3).draw_fixed()
+    rows = sampling(task, seed=3).draw(100)
     assert kept.split.texts == task.train.take(rows).texts
 
 

@@ -9,7 +9,7 @@ import torch
 
 import layerscout as ls
 from conftest import MODELS, real
-from layerscout.errors import InputError
+from inputs import expect_refused
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.scanning import Scan
 from reference import naive
@@ -83,20 +83,13 @@ def test_batches_do_not_matter_and_a_scan_repeats(encoder, monkeypatch):
     task = made_up_task()
     first, again = (ls.scan(encoder, task, scores=KEYS) for _ in range(2))
     assert first.scores == again.scores
+    drawn = [ls.scan(encoder, task, scores=KEYS, examples=40, seed=seed) for seed in (0, 1)]
+    assert drawn[0].scores != drawn[1].scores
     monkeypatch.setattr(encoder_module, "CPU_TOKENS", 40)
     monkeypatch.setattr("layerscout.scanning.extraction.CHUNK", 7)
     small = ls.scan(encoder, task, scores=KEYS)
     for key in KEYS:
         np.testing.assert_allclose(small.scores[key].values, first.scores[key].values, rtol=1e-4)
-
-
-def test_seeds_draw_other_examples_and_repeat(encoder):
-    task = made_up_task()
-    values = [
-        ls.scan(encoder, task, examples=40, seed=seed).scores["variability_ratio"].values
-        for seed in (0, 0, 1)
-    ]
-    assert values[0] == values[1] != values[2]
 
 
 def test_the_work_is_one_pass(encoder, monkeypatch):
@@ -132,14 +125,13 @@ def test_what_was_cut_or_empty_is_told(encoder, caplog):
     assert "6 of 12 inputs have no ordinary token" in warnings
 
 
-def test_states_that_are_not_finite_are_told_and_have_no_score(tiny):
-    encoder = Encoder.load(tiny)
-    layer = encoder.model.encoder.layer[2].output.LayerNorm
-    layer.weight.data[0] = float("nan")
-    scan = ls.scan(encoder, made_up_task(), scores=KEYS)
-    for key in KEYS:
-        values = scan.scores[key].values
-        assert [v is None for v in values] == [False, False, False, True, True]
+@pytest.mark.parametrize("keys", [KEYS, (*KEYS, "h_score")])  # from sums, and from states
+def test_states_that_are_not_finite_have_no_score(tiny, keys):
+    broken = Encoder.load(tiny)
+    broken.model.encoder.layer[2].output.LayerNorm.weight.data[0] = float("nan")
+    scan = ls.scan(broken, made_up_task(), scores=keys)
+    for key in keys:
+        assert [v is None for v in scan.scores[key].values] == [False, False, False, True, True]
         assert scan.best(key) in (1, 2)
     assert any("states [3, 4] hold values that are not finite" in w for w in scan.warnings)
     json.dumps(scan.as_dict(), allow_nan=False)
@@ -183,64 +175,53 @@ def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
     assert min(content["seconds"].values()) >= 0
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"scores": ["nu"]}, "unknown score 'nu' … variability_ratio"),
+        ({"examples": 91}, "at most 90"),
+        ({"examples": 5}, "2 of every class"),
+        ({"examples": 10.5}, "`examples` must be a whole number"),
+        ({"examples": "many"}, "`examples` must be a whole number"),
+        ({"per_class": [0, 5, 5]}, "must be"),
+        ({"per_class": [5, 1, 5]}, "must be"),
+        ({"per_class": [5, 5, 10**30]}, "must be"),
+        ({"per_class": [5, 5, -1]}, "must be"),
+        ({"seed": -1}, "`seed` must be a whole number in 0"),
+        ({"probe": "linaer"}, "unknown `probe` 'linaer' … 'linear'"),
+        ({"probe_seeds": 0}, "`probe_seeds` must be a whole number from 1 on, got 0"),
+        ({"probe_pooling": "last_"}, "unknown `probe_pooling` 'last_'"),
+        ({"fisher_mode": "tru"}, "unknown `fisher_mode` 'tru' … 'true'"),
+        ({"head_seeds": 0}, "`head_seeds` must be a whole number from 1 on, got 0"),
+    ],
+)
+def test_bad_options_are_refused(encoder, options, words):
+    expect_refused(words, ls.scan, encoder, made_up_task(), **options)
+
+
+def test_scores_are_chosen_by_name(encoder):
+    task = made_up_task()
+    for scores in ("variability_ratio, nc1", "variability_ratio,nc1,nc1"):
+        assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
+    usual = ls.scan(encoder, task)
+    default = ("head_quality", "variability_ratio_debiased", "variability_ratio")
+    assert tuple(usual.scores) == default
+    expect_refused("unknown score of this scan 'nc1'", usual.best, "nc1")
+    numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
+    words = "compares classes, but the labels are numbers; use head_"
+    expect_refused(words, ls.scan, encoder, numbers, scores="nc1")
+
+
 def test_loading_what_is_no_scan(encoder, tmp_path):
-    with pytest.raises(InputError, match=r"no scan\.json"):
-        Scan.load(tmp_path)
-    for content in ("", "{}", "[]", '{"scores": 3}', "\x00"):
-        (tmp_path / "scan.json").write_text(content)
-        with pytest.raises(InputError, match="is not a scan"):
-            Scan.load(tmp_path)
-    # A fuzzer's: the name is quoted, as Python quotes it, but not all of it.
+    path = tmp_path / "scan.json"
+    expect_refused("no scan.json", Scan.load, tmp_path)
     ls.scan(encoder, made_up_task(), scores=KEYS).save(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["scan.html", "scan.json"]
-    odd = (tmp_path / "scan.json").read_text().replace('"better"', f'"{"[" * 3000}"', 1)
-    (tmp_path / "scan.json").write_text(odd)
-    with pytest.raises(InputError, match="is not a scan: ") as refused:
-        Scan.load(tmp_path)
-    assert len(str(refused.value)) < 1000
-
-
-def test_table_and_plot(encoder, tmp_path):
-    scan = ls.scan(encoder, made_up_task(), scores=KEYS, pooling="cls")
-    table = scan.table()
-    assert list(table.columns) == list(KEYS)
-    assert table.index.tolist() == [0, 1, 2, 3, 4]
-    assert np.isnan(table.loc[0, "nc1"])
-    assert table.loc[2, "nc1"] == scan.scores["nc1"].values[2]
-    ls.plot(scan, tmp_path / "curve.svg")
-    assert "<svg" in (tmp_path / "curve.svg").read_text()
-
-
-def test_bad_questions(encoder):
-    task = made_up_task()
-    with pytest.raises(InputError, match=r"unknown score 'nu'.*variability_ratio"):
-        ls.scan(encoder, task, scores=["nu"])
-    with pytest.raises(InputError, match="unknown score of this scan 'nc1'"):
-        ls.scan(encoder, task).best("nc1")
-    with pytest.raises(InputError, match="at most 90"):
-        ls.scan(encoder, task, examples=91)
-    with pytest.raises(InputError, match="2 of every class"):
-        ls.scan(encoder, task, examples=5)
-    for examples in (10.5, "many"):
-        with pytest.raises(InputError, match="`examples` must be a whole number"):
-            ls.scan(encoder, task, examples=examples)
-    for per_class in ([0, 5, 5], [5, 1, 5], [5, 5, 10**30], [5, 5, -1]):
-        with pytest.raises(InputError, match=r"per.class`? must be"):
-            ls.scan(encoder, task, per_class=per_class)
-    with pytest.raises(InputError, match="`seed` must be a whole number in 0"):
-        ls.scan(encoder, task, seed=-1)
-    numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)
-    with pytest.raises(InputError, match="compares classes, but the labels are numbers; use head_"):
-        ls.scan(encoder, numbers, scores="nc1")
-
-
-def test_scores_by_name(encoder):
-    task = made_up_task()
-    for scores in ("variability_ratio, nc1", "variability_ratio,nc1,nc1", KEYS):
-        assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
-    assert tuple(ls.scan(encoder, task, scores="nc1").scores) == ("nc1",)
-    default = ("head_quality", "variability_ratio_debiased", "variability_ratio")
-    assert tuple(ls.scan(encoder, task).scores) == default
+    # A fuzzer's: the name is quoted, as Python quotes it, but not all of it.
+    odd = path.read_text().replace('"better"', f'"{"[" * 3000}"', 1)
+    for content in ("", "{}", "[]", '{"scores": 3}', "\x00", odd):
+        path.write_text(content)
+        expect_refused("is not a scan", Scan.load, tmp_path)
 
 
 def test_settings_say_where_the_rows_come_from(encoder, tmp_path):
@@ -254,15 +235,6 @@ def test_settings_say_where_the_rows_come_from(encoder, tmp_path):
     assert ls.scan(encoder, ls.Task.load(path)).settings["validation"] is None
     other = ls.scan(encoder, ls.Task.load(path, validation=path)).settings
     assert other["validation"] == str(path)
-
-
-def test_a_head_for_multiple_choice_has_one_output(encoder, tmp_path):
-    row = '{"premise": "It rained.", "question": "effect", "choice1": "the cat slept", %s}\n'
-    rows = [row % f'"choice2": "the bird sang {n}", "label": {n % 2}' for n in range(12)]
-    (tmp_path / "copa.jsonl").write_text("".join(rows))
-    scan = ls.scan(encoder, ls.Task.load(tmp_path / "copa.jsonl", task="copa"))
-    assert scan.task["examples_used"] == 24
-    assert scan.model["parameters"]["head"] == encoder.shape(1).parameters.head
 
 
 @pytest.mark.parametrize("family", ["modernbert", "deberta-v2-conv"])

@@ -1,6 +1,7 @@
 """Scoring kept states: state by state, on several threads, each score on its own feet."""
 
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -178,11 +179,6 @@ def test_progress_counts_the_states():
     assert seen == [(s, 5) for s in range(1, 6)]
 
 
-def test_nothing_asked_is_nothing_computed():
-    _, states, sample = material()
-    assert score_states(states, sample, []) == ({}, [])
-
-
 def test_the_number_of_threads_changes_nothing(threads):
     _, states, sample = material(n=500, d=12)
     several, _ = score_states(states, sample, ALL)
@@ -209,30 +205,21 @@ def test_states_are_scored_on_several_threads_of_one_each(threads, monkeypatch):
     assert threading.get_ident() not in seen
 
 
-def test_threads_are_given_back(threads):
+@pytest.mark.parametrize("fault", [None, KeyboardInterrupt])
+def test_threads_are_given_back(threads, fault):
     _, states, sample = material()
     before = torch.__config__.parallel_info()
-    score_states(states, sample, ALL)
+
+    def stop(*_):
+        if fault:
+            raise fault
+
+    with pytest.raises(fault) if fault else nullcontext():
+        score_states(states, sample, ALL, progress=stop)
     estimate_states(DEBIASED, states, sample)
     assert torch.get_num_threads() == threads
     assert torch.__config__.parallel_info() == before
     # A thread that starts afterwards has as many, too.
-    later = []
-    thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-    thread.start()
-    thread.join()
-    assert later == [threads]
-
-
-def test_threads_are_given_back_after_a_failure(threads):
-    _, states, sample = material()
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        score_states(states, sample, ["nc1"], progress=stop)
-    assert torch.get_num_threads() == threads
     later = []
     thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
     thread.start()

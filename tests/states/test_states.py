@@ -9,18 +9,13 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from conftest import flip, real, truncate
 from inputs import expect_refused
-from layerscout import files
 from layerscout.data import Task
-from layerscout.errors import InputError
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.states import (
     States,
     cache_folder,
-    fingerprint_encoder,
     fingerprint_task,
-    fingerprints,
     list_cache,
     pool_states,
     pooled,
@@ -158,17 +153,6 @@ def test_the_arrays_are_not_for_writing(encoder, tokens, limit):
         part[0, 0, 0] = 1
 
 
-def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
-    encoder.model.train()
-    encoder.model.pooler.eval()
-    result = pool_states(encoder, tokens, BOTH, limit=LIMIT)
-    assert encoder.model.training
-    assert not encoder.model.pooler.training
-    encoder.model.eval()
-    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set(BOTH)
-    check(result, encoder)
-
-
 def test_bfloat16_keeps_float32(tiny):
     low = Encoder.load(tiny, precision="bfloat16")
     tokens = low.tokenize(TEXTS)
@@ -188,21 +172,6 @@ def test_numbers_that_are_not_finite_are_kept(encoder, limit):
         assert not np.isfinite(read(states["mean"])[1:]).any()
 
 
-def test_what_is_above_the_states_does_not_matter(encoder, tokens):
-    pool_states(encoder, tokens, limit=LIMIT)
-    encoder.model.pooler.dense.weight.data.add_(1)
-    encoder.model.config.update({"id2label": {0: "no"}, "hidden_dropout_prob": 0.3})
-    assert pool_states(replace(encoder, name="another"), tokens, limit=LIMIT).cached == {"mean"}
-
-
-@pytest.mark.parametrize("module", ["embeddings.word_embeddings", "encoder.layer.3.output.dense"])
-def test_other_weights_have_their_own_entries(encoder, tokens, module):
-    pool_states(encoder, tokens, BOTH, limit=LIMIT)
-    encoder.model.get_submodule(module).weight.data[-1, 3] += 1e-6
-    assert pool_states(encoder, tokens, BOTH, limit=LIMIT).cached == set()
-    assert len(list_cache()) == 4
-
-
 def test_a_shorter_model_has_its_own_entries(encoder, tokens):
     pool_states(encoder, tokens, limit=LIMIT)
     short = Encoder.load(encoder.source)
@@ -214,25 +183,6 @@ def test_a_shorter_model_has_its_own_entries(encoder, tokens):
     check(result, short)
 
 
-def test_other_tokens_precisions_and_versions_have_their_own_entries(
-    tiny, encoder, tokens, monkeypatch
-):
-    others = [
-        replace(tokens, ids=np.where(tokens.ids == tokens.ids[5], 9, tokens.ids)),
-        replace(tokens, types=1 - tokens.types),
-        encoder.tokenize(TEXTS, max_length=20),
-        encoder.tokenize(TEXTS[:-1]),
-        encoder.tokenize(TEXTS[::-1]),
-    ]
-    result = [pool_states(encoder, one, BOTH, limit=LIMIT) for one in (tokens, *others)]
-    low = Encoder.load(tiny, precision="bfloat16")
-    result.append(pool_states(low, tokens, BOTH, limit=LIMIT))
-    monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    result.append(pool_states(encoder, tokens, BOTH, limit=LIMIT))
-    assert [one.cached for one in result] == [set()] * 8
-    assert len(list_cache()) == 16
-
-
 def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
     pool_states(encoder, tokens, BOTH, limit=LIMIT)
     every = replace(tokens, ordinary=np.ones_like(tokens.ordinary))
@@ -240,45 +190,6 @@ def test_which_tokens_are_ordinary_matters_to_the_mean_alone(encoder, tokens):
     assert result.cached == {"cls"}
     means = encoder.pool(every, np.arange(len(every))).numpy()
     np.testing.assert_allclose(read(result.states["mean"]), means, rtol=2e-5, atol=2e-5)
-
-
-def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
-    hashed = []
-
-    def count(*arguments):
-        hashed.append(arguments)
-        return fingerprint_encoder(*arguments)
-
-    monkeypatch.setattr(pooled, "fingerprint_encoder", count)
-    pool_states(encoder, tokens, BOTH, limit=0)
-    assert hashed == []
-    pool_states(encoder, tokens, BOTH, limit=LIMIT)
-    assert hashed == [(encoder, 4)]
-    known = fingerprint_encoder(encoder, 4)
-    assert pool_states(encoder, tokens, BOTH, limit=LIMIT, fingerprint=known).cached == set(BOTH)
-    assert len(hashed) == 1
-
-
-@pytest.mark.parametrize(
-    ("suffix", "harm"),
-    [
-        (".bin", truncate),
-        (".bin", flip),
-        (".bin", lambda path: path.unlink()),
-        (".json", lambda path: path.unlink()),
-        (".json", lambda path: path.write_text("{}")),
-    ],
-)
-def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
-    pool_states(encoder, tokens, limit=LIMIT)
-    before = left()
-    (entry,) = list_cache()
-    harm(entry.path.with_suffix(suffix))
-    again = pool_states(encoder, tokens, limit=LIMIT)
-    assert (again.cached, again.warning) == (set(), None)
-    check(again, encoder)
-    assert left() == before
-    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
 
 
 def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
@@ -293,46 +204,6 @@ def test_an_entry_that_goes_while_it_is_opened(encoder, tokens, monkeypatch):
     again = pool_states(encoder, tokens, limit=LIMIT)
     assert (again.cached, again.warning) == (set(), None)
     check(again, encoder)
-
-
-@pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
-def test_a_stop_leaves_nothing_behind(encoder, tokens, small_batches, fault):
-    rows = []
-
-    def stop(batch):
-        rows.extend(batch)
-        if len(rows) > 5:
-            raise fault
-
-    with pytest.raises(fault):
-        pool_states(encoder, tokens, BOTH, limit=LIMIT, progress=stop)
-    assert left() == []
-
-
-def lost(encoder, tokens, **options):
-    """Check that states are right though they cannot be kept; returns the warning."""
-    result = pool_states(encoder, tokens, BOTH, **{"limit": LIMIT} | options)
-    assert result.cached == set()
-    check(result, encoder)
-    assert "\n" not in str(result.warning)
-    return result.warning
-
-
-def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
-    assert lost(encoder, tokens, limit=0) is None
-    assert not cache_folder().exists()
-
-
-def test_states_that_are_larger_than_the_cache(encoder, tokens):
-    assert pool_states(encoder, encoder.tokenize(["cat"]), limit=1000).warning is None
-    before = left()
-    assert lost(encoder, tokens, limit=2 * SIZE - 1) == (
-        "the states are held in memory and not kept: the cache may hold 1.22e-05 GB, and "
-        "1.22e-05 GB are needed; raise --cache-limit"
-    )
-    assert left() == before
-    assert pool_states(encoder, tokens, BOTH, limit=2 * SIZE).warning is None
-    assert [entry.about["texts"] for entry in list_cache()] == [len(TEXTS)] * 2
 
 
 def test_what_was_found_does_not_make_way_for_what_is_missing(encoder, tokens):
@@ -352,33 +223,6 @@ def full():
     resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
-def test_a_disk_that_is_full_in_the_middle(encoder, tokens, small_batches, full):
-    full(SIZE - 4 * 16 * 10)  # the last ten rows of the last state are too many
-    warning = lost(encoder, tokens)
-    assert warning.startswith("the states are held in memory and not kept: cannot write to the")
-    assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
-    assert left() == []
-
-
-def test_a_read_only_cache(encoder, tokens, monkeypatch):
-    pool_states(encoder, tokens, limit=LIMIT)
-
-    def refuse(*_, **__):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(files.tempfile, "mkstemp", refuse)
-    monkeypatch.setattr(store.os, "utime", refuse)
-    assert pool_states(encoder, tokens, limit=LIMIT).cached == {"mean"}
-    result = pool_states(encoder, tokens, ("cls",), limit=LIMIT)
-    assert "Read-only file system; set LAYERSCOUT_CACHE" in result.warning
-    check(result, encoder)
-
-
-def test_a_cache_folder_that_cannot_be_made(encoder, tokens):
-    cache_folder().touch()
-    assert "set LAYERSCOUT_CACHE to another folder" in lost(encoder, tokens)
-
-
 def test_states_that_fit_nowhere_are_refused_before_they_are_computed(
     encoder, tokens, full, monkeypatch
 ):
@@ -396,39 +240,6 @@ def test_states_that_fit_nowhere_are_refused_before_they_are_computed(
     words += " … set LAYERSCOUT_CACHE to another folder, or read fewer --examples"
     expect_refused(words, pool_states, encoder, tokens, BOTH, limit=LIMIT)
     assert left() == []
-
-
-def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
-    batch = Encoder.batch
-
-    def small(self, tokens, rows):
-        if len(rows) > limit:
-            raise torch.OutOfMemoryError
-        return batch(self, tokens, rows)
-
-    monkeypatch.setattr(Encoder, "batch", small)
-    limit = 3
-    result = pool_states(encoder, tokens, BOTH, limit=LIMIT)
-    limit = 100
-    check(result, encoder)
-    limit = 0
-    with pytest.raises(InputError, match="a text of 13 tokens does not fit into the memory of"):
-        pool_states(encoder, encoder.tokenize(SENTENCES[:1]), limit=LIMIT)
-    assert len(list_cache()) == 2
-
-
-def test_what_is_out_of_range_is_one_line(encoder, tokens):
-    expect_refused(
-        "unknown pooling 'men', did you mean 'mean'?",
-        pool_states,
-        encoder,
-        tokens,
-        ["men"],
-        limit=0,
-    )
-    expect_refused(
-        "`limit` must be 0 bytes or more, got -1", pool_states, encoder, tokens, limit=-1
-    )
 
 
 def test_growing_samples_joined_are_the_whole(encoder, small_batches):
@@ -481,22 +292,6 @@ def test_long_states_are_read_in_pieces_by_several_threads(monkeypatch):
     assert np.array_equal(np.stack(result), expected)
     with pytest.raises(IndexError):
         states[6]
-
-
-def test_states_of_other_sizes_cannot_be_joined():
-    states = States((np.zeros((3, 2, 4), dtype=np.float32),), np.arange(2))
-    for S, d in ((2, 4), (3, 5)):
-        other = States((np.zeros((S, 2, d), dtype=np.float32),), np.arange(2))
-        with pytest.raises(ValueError, match=f"3 states of width 4 .* {S} states of width {d}"):
-            states + other
-
-
-@pytest.mark.real
-def test_a_real_encoder():
-    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
-    tokens = encoder.tokenize(TEXTS)
-    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
-    check(pool_states(encoder, tokens, BOTH, limit=LIMIT), encoder, tolerance=2e-4)
 
 
 def test_tasks_differ_in_words_tags_and_sets_of_labels():

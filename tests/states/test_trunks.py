@@ -1,8 +1,6 @@
 """Trunks: the states at a cut, computed once, found again, and never wrong."""
 
-import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,15 +13,11 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from conftest import flip, real, truncate
 from layerscout import files
-from layerscout.errors import InputError
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.states import (
     ProcessGroup,
     cache_folder,
-    fingerprint_encoder,
-    fingerprints,
     list_cache,
     run_trunk,
     trunks,
@@ -154,44 +148,10 @@ def test_the_file_holds_the_real_tokens_and_the_entry_says_what_it_is(encoder, t
     }
 
 
-def test_dropout_is_off_whatever_mode_the_model_is_in(encoder, tokens):
-    encoder.model.train()
-    encoder.model.pooler.eval()
-    kept = [run_trunk(encoder, tokens, 4, limit=limit) for limit in (10**9, 0)]
-    states = [one.states(ROWS) for one in kept]
-    assert encoder.model.training
-    assert not encoder.model.pooler.training
-    encoder.model.eval()
-    state, mask = expected(encoder, tokens, ROWS, 4)
-    for one in states:
-        torch.testing.assert_close(one[mask], state[mask], rtol=2e-5, atol=2e-5)
-        assert not one.requires_grad
-
-
 def shorter(encoder, **settings):
     """Load the encoder's checkpoint again with other settings, such as fewer blocks."""
     model = AutoModel.from_pretrained(encoder.source, **settings).eval()
     return replace(encoder, name="another name", model=model)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda e: e.model.encoder.layer[2].output.dense.weight.data.add_(1),
-        lambda e: e.model.pooler.dense.weight.data.add_(1),
-        lambda e: e.model.config.update({"id2label": {0: "no"}, "hidden_dropout_prob": 0.3}),
-        lambda e: e.model.requires_grad_(True).train(),
-    ],
-)
-def test_what_lies_above_the_cut_does_not_matter(encoder, tokens, change):
-    first = run_trunk(encoder, tokens, 2)
-    change(encoder)
-    count, seen = passes(encoder), []
-    again = run_trunk(encoder, tokens, 2, progress=seen.extend)
-    assert again.cached
-    assert again.seconds == first.seconds
-    assert torch.equal(again.states(ROWS), first.states(ROWS))
-    assert count == seen == []
 
 
 @pytest.mark.parametrize(
@@ -227,82 +187,6 @@ def test_albert_s_groups_of_weights_count_by_the_blocks_that_use_them(tmp_path):
     assert not run_trunk(encoder, tokens, 2).cached
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda e: e.model.encoder.layer[1].output.dense.bias.data[3].add_(1e-6),
-        lambda e: e.model.encoder.layer[0].attention.self.query.weight.data.mul_(2),
-        lambda e: e.model.embeddings.word_embeddings.weight.data.neg_(),
-        lambda e: e.model.embeddings.position_ids.data[0, 0].add_(1),
-        lambda e: e.model.config.update({"hidden_act": "relu"}),
-        lambda e: e.model.set_attn_implementation("eager"),
-    ],
-)
-def test_another_trunk_is_not_taken_for_this_one(encoder, tokens, change):
-    run_trunk(encoder, tokens, 2)
-    change(encoder)
-    assert not run_trunk(encoder, tokens, 2).cached
-
-
-def test_other_tokens_cuts_precisions_and_versions_have_their_own_entries(
-    tiny, encoder, tokens, monkeypatch
-):
-    offsets = tokens.offsets.copy()
-    offsets[1] += 1
-    others = [
-        replace(tokens, ids=np.where(tokens.ids == tokens.ids[5], 9, tokens.ids)),
-        replace(tokens, types=1 - tokens.types),
-        replace(tokens, offsets=offsets),
-        encoder.tokenize(TEXTS[:-1]),
-    ]
-    result = [run_trunk(encoder, one, 2) for one in (tokens, *others)]
-    result += [run_trunk(encoder, tokens, 1), run_trunk(encoder, tokens, 2, reads="first")]
-    result.append(run_trunk(Encoder.load(tiny, precision="bfloat16"), tokens, 2))
-    monkeypatch.setattr(fingerprints, "version", lambda _: "another")
-    result.append(run_trunk(encoder, tokens, 2))
-    assert [one.cached for one in result] == [False] * 9
-    assert len(list_cache()) == 9
-
-
-@pytest.mark.parametrize(
-    ("suffix", "harm"),
-    [
-        (".bin", truncate),
-        (".bin", flip),
-        (".bin", lambda path: path.write_bytes(path.read_bytes() + b"more")),
-        (".bin", lambda path: path.unlink()),
-        (".json", lambda path: path.unlink()),
-        (".json", lambda path: path.write_bytes(b"\xff\xfe")),
-        (".json", lambda path: path.write_text("[" * 100_000)),
-        (".json", lambda path: path.write_text("[1, 2]")),
-        (".json", lambda path: path.write_text("{}")),
-        (
-            ".json",
-            lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 0})),
-        ),
-    ],
-)
-def test_a_harmed_entry_is_computed_again(encoder, tokens, suffix, harm):
-    run_trunk(encoder, tokens, 2)
-    before = left()
-    (entry,) = list_cache()
-    harm(entry.path.with_suffix(suffix))
-    again = run_trunk(encoder, tokens, 2)
-    assert (again.cached, again.kept, again.warning) == (False, True, None)
-    check(again, encoder, tokens)
-    assert left() == before
-    assert run_trunk(encoder, tokens, 2).cached
-
-
-def test_weights_are_hashed_once_or_not_at_all(encoder, tokens, monkeypatch):
-    known = fingerprint_encoder(encoder, 2)
-    first = run_trunk(encoder, tokens, 2, fingerprint=known)
-    assert run_trunk(encoder, tokens, 2).cached  # with the same key
-    monkeypatch.setattr(trunks, "fingerprint_encoder", None)
-    assert run_trunk(encoder, tokens, 2, fingerprint=known).path == first.path
-    assert not run_trunk(encoder, tokens, 2, limit=0).kept
-
-
 @pytest.mark.whole
 def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, encoder, tokens):
     code = """if True:
@@ -328,81 +212,6 @@ def test_a_killed_run_leaves_nothing_that_could_be_taken_for_an_entry(tiny, enco
     run_trunk(encoder, tokens, 1)
     assert set(temporaries) & set(left()) == set()
     assert len(list_cache()) == 2
-
-
-def lost(encoder, tokens, **options):
-    """Check that states are right though they cannot be kept; returns the warning."""
-    for reads in (None, "first"):
-        result = run_trunk(encoder, tokens, 2, reads=reads, **options)
-        assert (result.kept, result.cached, result.bytes) == (False, False, 0)
-        check(result, encoder, tokens)
-    assert "\n" not in str(result.warning)
-    return result.warning
-
-
-def test_a_cache_that_is_off_holds_nothing_and_says_nothing(encoder, tokens):
-    assert lost(encoder, tokens, limit=0) is None
-    assert not cache_folder().exists()
-
-
-def test_states_that_are_larger_than_the_cache(encoder, tokens):
-    run_trunk(encoder, tokens, 1, reads="first")
-    before = left()
-    assert lost(encoder, tokens, limit=1000) == (
-        "the states at the cut are computed again in every epoch: the cache may hold 1e-06 GB, and "
-        "1.22e-06 GB are needed; raise --cache-limit"
-    )
-    assert left() == before
-
-
-def test_a_disk_that_is_full_in_the_middle(encoder, tokens):
-    # A limit on the size of files makes the system's own write fail.
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old[1]))
-    try:
-        warning = lost(encoder, tokens)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert "cannot write to the cache" in warning
-    assert warning.endswith("File too large; set LAYERSCOUT_CACHE to another folder")
-    assert left() == []
-
-
-def test_memory_that_is_short_halves_the_batch(encoder, tokens, monkeypatch):
-    cut = Encoder.cut
-
-    def small(self, inputs, block):
-        if len(inputs["input_ids"]) > limit:
-            raise torch.OutOfMemoryError
-        return cut(self, inputs, block)
-
-    monkeypatch.setattr(Encoder, "cut", small)
-    for limit, reads in ((3, None), (2, "first")):
-        kept = run_trunk(encoder, tokens, 2, reads=reads)
-        limit = 100
-        check(kept, encoder, tokens)
-    limit = 0
-    with pytest.raises(InputError, match="a text of 128 tokens does not fit into the memory of"):
-        run_trunk(encoder, tokens, 1)
-    assert len(list_cache()) == 2
-
-
-def test_what_is_out_of_range_is_one_line(encoder, tokens):
-    for cut in (-1, 5):
-        with pytest.raises(InputError, match=f"must be in 0..4, got {cut}"):
-            run_trunk(encoder, tokens, cut)
-    with pytest.raises(InputError, match="`limit` must be 0 bytes or more, got -1; 0 switches"):
-        run_trunk(encoder, tokens, 2, limit=-1)
-    assert left() == []
-
-
-@pytest.mark.real
-def test_a_real_encoder():
-    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
-    tokens = encoder.tokenize(TEXTS)
-    kept = run_trunk(encoder, tokens, 4)
-    check(kept, encoder, tokens, tolerance=2e-4)
-    assert kept.bytes == 4 * 384 * len(tokens.ids)
 
 
 def test_first_tokens_of_many_texts_are_computed_in_small_batches(encoder, monkeypatch):

@@ -123,7 +123,8 @@ class Extractor:
         states: Mapping[Pooling, States] = {}
         moments, warnings = None, tuple[str, ...]()
         if keep:
-            with _show_progress(tokens, self.show, stage) as advance, self.timed("forward"):
+            advance = _start_progress(tokens, self.show, stage)
+            with self.timed("forward"):
                 pooled = pool_states(
                     self.encoder,
                     tokens,
@@ -151,23 +152,23 @@ class Extractor:
         from layerscout.scores import Moments
 
         moments, encoder, (labels, weights) = None, self.encoder, classes
-        with _show_progress(tokens, self.show, stage) as advance:
-            for chunk in _group_batches(encoder.batches(tokens)):
-                with self.timed("forward"):
-                    parts = []
-                    for rows in chunk:
-                        parts.append(encoder.pool(tokens, rows, self.poolings[0]))
-                        advance(rows)
-                    states = torch.cat(parts, dim=1)
-                    if encoder.device.type == "cuda":  # or its time would be counted elsewhere
-                        torch.cuda.synchronize(encoder.device)
-                if encoder.device.type == "mps":  # which has no float64
-                    states = states.cpu()
-                with self.timed("scores"):
-                    if moments is None:
-                        moments = Moments.empty(states.mean(dim=1), weights)
-                    rows = np.concatenate([tokens.find_outputs(batch) for batch in chunk])
-                    moments.add_(states, torch.from_numpy(labels[rows]))
+        advance = _start_progress(tokens, self.show, stage)
+        for chunk in _group_batches(encoder.batches(tokens)):
+            with self.timed("forward"):
+                parts = []
+                for rows in chunk:
+                    parts.append(encoder.pool(tokens, rows, self.poolings[0]))
+                    advance(rows)
+                states = torch.cat(parts, dim=1)
+                if encoder.device.type == "cuda":  # or its time would be counted elsewhere
+                    torch.cuda.synchronize(encoder.device)
+            if encoder.device.type == "mps":  # which has no float64
+                states = states.cpu()
+            with self.timed("scores"):
+                if moments is None:
+                    moments = Moments.empty(states.mean(dim=1), weights)
+                rows = np.concatenate([tokens.find_outputs(batch) for batch in chunk])
+                moments.add_(states, torch.from_numpy(labels[rows]))
         assert moments is not None, "there are texts"
         return moments
 
@@ -218,11 +219,8 @@ def warn_of_dropped_words(tokens: Tokens | Extracted, *, what: str = "words") ->
     ]
 
 
-@contextmanager
-def _show_progress(
-    tokens: Tokens, show: Show, stage: str
-) -> Iterator[Callable[[np.ndarray], None]]:
-    """Show the texts done and their rate."""
+def _start_progress(tokens: Tokens, show: Show, stage: str) -> Callable[[np.ndarray], None]:
+    """Return what shows the texts done and their rate."""
     # The bar counts tokens: the longest texts come first, so texts would promise too late an end.
     total, texts, started = int(tokens.lengths.sum()), len(tokens), perf_counter()
     done = passed = 0
@@ -235,7 +233,7 @@ def _show_progress(
         show(stage, done, total, f"{passed:,} of {texts:,} examples, {rate:,.0f}/s")
 
     show(stage, 0, total)
-    yield advance
+    return advance
 
 
 def _group_batches(batches: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscout.data import (
-    Kind,
     Split,
     Task,
     evaluate,
@@ -17,12 +16,9 @@ from layerscout.data import (
     pick_choices,
     sample,
 )
-from layerscout.models import Encoder
 from layerscout.plans import (
     FAMILY_RATE,
     FAMILY_RATES,
-    Pooling,
-    ScanRequest,
     first_state,
     weight_sets,
 )
@@ -47,63 +43,39 @@ LINEAR_SEEDS, FAMILY_SEEDS = 8, 3
 GRADIENT_EXAMPLES = 100
 
 
-def choose_probe_pooling(request: ScanRequest, encoder: Encoder, kind: Kind) -> Pooling | None:
-    """Choose what probes read; None for what the other scores do.
-
-    Raises:
-        InputError: if the family's head is to be trained, and cannot be on the state of one token.
-    """
-    head = None
-    if request.probe == "family":
-        from layerscout.models import choose_head_pooling
-
-        head = choose_head_pooling(encoder, kind)
-    return request.probe_pooling or head
-
-
 def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
     """Fit probes to the training examples, and judge them by all that are held out."""
     task, request, extractor = context.task, context.request, context.extractor
-    whole, encoder = context.held_out(), extractor.encoder
+    whole, pooling = context.held_out(), extractor.poolings[-1]
     rows = draw_held_out(whole, request.seed)
     held_out = take_rows(whole, rows)
-    pooling = choose_probe_pooling(request, encoder, task.kind) or extractor.poolings[0]
     extracted = extractor.read(whole, rows, "scanning the held-out", keep=True)
-    states, held_out_states = (read.states[pooling] for read in (sampled.extracted, extracted))
+    states: list[Any] = [read.states[pooling] for read in (sampled.extracted, extracted)]
     labels, metric = (sampled.split.labels, held_out.labels), _choose_judge(task, held_out)
-    options: dict[str, Any] = {
-        "metric": metric,
-        "seed": request.seed,
-        "progress": partial(extractor.show, "probing"),
-    }
+    fit: Callable[..., Any]
     if request.probe == "family":
         from layerscout.models import make_family_head
         from layerscout.scores import train_family_probes
 
         names = task.labels or ("score",)
-        probes = train_family_probes(
-            read_states(states),
-            labels[0],
-            read_states(held_out_states),
-            labels[1],
-            partial(make_family_head, encoder, names, kind=task.kind),
+        states = [read_states(each) for each in states]
+        fit = partial(
+            train_family_probes,
+            head_factory=partial(make_family_head, extractor.encoder, names, kind=task.kind),
             seeds=request.probe_seeds or FAMILY_SEEDS,
             learning_rate=FAMILY_RATES.get(task.name, FAMILY_RATE),
-            **options,
         )
     else:
         from layerscout.scores import train_linear_probes
 
-        probes = train_linear_probes(
-            states,
-            labels[0],
-            held_out_states,
-            labels[1],
+        fit = partial(
+            train_linear_probes,
             examples=sampled.split.groups,
             plain=request.probe == "plain",
             seeds=request.probe_seeds or LINEAR_SEEDS,
-            **options,
         )
+    options = {"seed": request.seed, "progress": partial(extractor.show, "probing")}
+    probes = fit(states[0], labels[0], states[1], labels[1], metric=metric, **options)
     ends = [
         (None, None) if value is None or error is None else (value - error, value + error)
         for value, error in zip(probes.values, probes.standard_errors, strict=True)
@@ -128,20 +100,16 @@ def _choose_judge(task: Task, held_out: Split) -> Metric:
         return pearson_spearman
     metric, examples = choose_row_metric(task), held_out.groups
 
-    def judge_words(labels: np.ndarray, logits: np.ndarray) -> float:
-        # A sample may lack tags that others have; no probe predicts those.
-        lacking = (0, len(task.labels) - logits.shape[1])
-        return evaluate(metric, labels, np.pad(logits, ((0, 0), lacking), constant_values=-np.inf))
+    def judge(labels: np.ndarray, logits: np.ndarray) -> float:
+        if task.kind == "multiple_choice" and examples is not None:
+            labels, logits = pick_choices(labels, logits, examples)
+        elif task.kind == "token_classification":
+            # A sample may lack tags that others have; no probe predicts those.
+            lacking = (0, len(task.labels) - logits.shape[1])
+            logits = np.pad(logits, ((0, 0), lacking), constant_values=-np.inf)
+        return evaluate(metric, labels, logits)
 
-    if task.kind == "token_classification":
-        return judge_words
-    if task.kind != "multiple_choice" or examples is None:
-        return partial(evaluate, metric)
-
-    def judge_picks(labels: np.ndarray, logits: np.ndarray) -> float:
-        return evaluate(metric, *pick_choices(labels, logits, examples))
-
-    return judge_picks
+    return judge
 
 
 def read_states(states: States) -> np.ndarray:
@@ -177,11 +145,23 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
     if set(keys) - {"fisher"}:
         show = partial(extractor.show, "gradients")
         by_key |= gradient_scores(extractor.encoder, split, task.labels, progress=show, **shared)
-    scores = {key: _make_block_score(key, by_key[key], len(split)) for key in keys}
-    if "fisher" in scores:
-        details = {"mode": request.fisher_rule, **scores["fisher"].details}
-        scores["fisher"] = replace(scores["fisher"], details=details)
-    return scores
+    return {
+        key: SCORES[key].score(
+            scores.values,
+            {
+                **({"mode": request.fisher_rule} if key == "fisher" else {}),
+                "rows": len(split),
+                "spread": list(scores.spread),
+                "by_seed": [list(values) for values in scores.by_seed],
+                "notes": list(scores.notes),
+                "warnings": list(scores.warnings),
+                **(
+                    {"parts": {k: list(v) for k, v in scores.parts.items()}} if scores.parts else {}
+                ),
+            },
+        )
+        for key, scores in ((key, by_key[key]) for key in keys)
+    }
 
 
 def _draw_gradient_rows(context: ScanContext) -> Split:
@@ -194,19 +174,6 @@ def _draw_gradient_rows(context: ScanContext) -> Split:
     return split.take(
         sample(split, classes, examples=rows, balanced=False, per_class=None, seed=seed)
     )
-
-
-def _make_block_score(key: str, scores: BlockScores, rows: int) -> Score:
-    details: dict[str, Any] = {
-        "rows": rows,
-        "spread": list(scores.spread),
-        "by_seed": [list(values) for values in scores.by_seed],
-        "notes": list(scores.notes),
-        "warnings": list(scores.warnings),
-    }
-    if scores.parts is not None:
-        details["parts"] = {part: list(values) for part, values in scores.parts.items()}
-    return SCORES[key].score(scores.values, details)
 
 
 def score_weights(context: ScanContext, _: Sampled) -> dict[str, Score]:

@@ -50,33 +50,44 @@ class Planning:
         scan: the scan.
         score: what ℓ* is the best state by, or what ranks the blocks.
         best: ℓ*; None where it is undefined.
-        named: the state that a head should read, which "auto" follows.
         ranking: the values of a score of blocks, if there is one.
-        shown: the score of states that is shown beside the strategies, if there is one.
+        named: the state that a head should read, which "auto" follows.
         budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
         work: the training that is planned.
         choice: the plan and why.
-        cost: of that plan.
         untie: whether weights that blocks share have to be copied for that plan.
         shape: of the model, with copies of shared weights if `untie` says so.
         method: how its blocks are tuned.
-        full: the cost of full fine-tuning.
     """
 
     scan: AnyScan
     score: str
     best: int | None
-    named: HeadSuggestion
     ranking: Sequence[float | None] | None
-    shown: str | None
+    named: HeadSuggestion
     budget: float
     work: Work
     choice: Choice
-    cost: Cost
     untie: bool
     shape: ModelShape
     method: Method
-    full: Cost
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The cost of the plan."""
+        return cost(self.choice.plan, self.shape, self.work, self.method)
+
+    @cached_property
+    def full(self) -> Cost:
+        """The cost of full fine-tuning."""
+        return full_cost(self.shape, self.work)
+
+    @property
+    def shown(self) -> str | None:
+        """The score of states that is shown beside the strategies, if there is one."""
+        scores = self.scan.scores
+        keys = (key for key in (self.score, DEFAULT) if key in scores)
+        return next((key for key in keys if scores[key].of == "states"), None)
 
     @cached_property
     def options(self) -> list[ListedStrategy]:
@@ -132,25 +143,15 @@ class Planning:
         write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
 
 
-def compare_strategies(
-    scan: AnyScan,
-    request: PlanRequest,
-    score: str,
-    best: int | None,
-    named: HeadSuggestion,
-    ranking: Sequence[float | None] | None,
-) -> Planning:
+def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     """Compare the strategies for a scan, and choose one.
-
-    Args:
-        scan: the scan.
-        request: the strategy, and what it is for.
-        score, best, named, ranking: as of `Planning`.
 
     Raises:
         InputError: as `Scan.planning`.
     """
     strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
+    best, ranking = scan.basis(request.score)
+    named = scan.name_head(request.score)
     shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
@@ -168,23 +169,8 @@ def compare_strategies(
             check_tied(plan, shape.weights)
         except InputError:
             untie, shape = True, untied
-    keys = (key for key in (score, DEFAULT) if key in scan.scores)
-    return Planning(
-        scan=scan,
-        score=score,
-        best=best,
-        named=named,
-        ranking=ranking,
-        shown=next((key for key in keys if scan.scores[key].of == "states"), None),
-        budget=budget,
-        work=work,
-        choice=choice,
-        cost=cost(choice.plan, shape, work, method),
-        untie=untie,
-        shape=shape,
-        method=method,
-        full=full_cost(shape, work),
-    )
+    score = request.score or scan.leading_score()
+    return Planning(scan, score, best, ranking, named, budget, work, choice, untie, shape, method)
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
@@ -212,41 +198,37 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     best = score.best()
     if best is None:
         return suggest_default_head(blocks, f"{name_score(key)} has no value for any state")
-    majority = score.details.get("majority")
+    majority, apart = map(score.details.get, ("majority", "separable_from_best"))
+    tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
-        return _name_seen(score, blocks, f"no head is shown to do better than {always}")
+        return _name_unread(score, blocks, f"no head is shown to do better than {always}")
+    if apart is not None and tied and not any(apart[1:]):
+        reason = f"no state is clearly best by {name_score(key)} ({describe_tie(best, tied)})"
+        return _name_unread(score, blocks, reason)
     state = score.details.get("named", choose_head_state(blocks, best))
     state = best if score.values[state] is None else state
-    apart = score.details.get("separable_from_best")
-    if apart is not None and not any(apart[1:]) and blocks > 1:
-        tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
-        reason = f"no state is clearly best by {name_score(key)} ({describe_tie(best, tied)})"
-        reason = reason if tied else f"{name_score(key)} has a value for state {best} alone"
-        return _name_seen(score, blocks, reason)
-    value, top = score.values[state], score.values[blocks]
-    if "behind_named" in score.details:
+    value, top, gaps = score.values[state], score.values[blocks], score.details.get("behind_named")
+    words = f"state {state}: {name_score(key)} is {value:.2f} there"
+    if gaps is not None:
         words = f"state {state}: a linear head there scores {value:.2f}"
-    else:
-        words = f"state {state}: {name_score(key)} is {value:.2f} there"
     if state != blocks and top is not None:
         words += f", against {top:.2f} at the top"
-        gaps = score.details.get("behind_named")
         if gaps and gaps[blocks] is not None:
             words += " (difference {:.2f} ± {:.2f})".format(*gaps[blocks])
     if state != best:
         of_best = f"{score.values[best]:.2f}"
-        if apart and not apart[state]:
-            most = "highest" if score.better == "higher" else "lowest"
-            words += f"; state {best} has the {most} value, {of_best}, but the two are tied within "
-            words += "noise"
-        else:
-            words += f"; state {best} is the best with {of_best}, but so far down few blocks are "
-            words += "left to tune"
+        most = "highest" if score.better == "higher" else "lowest"
+        words += (
+            f"; state {best} has the {most} value, {of_best}, but the two are tied within noise"
+            if apart and not apart[state]
+            else f"; state {best} is the best with {of_best}, but so far down few blocks are left "
+            "to tune"
+        )
     return HeadSuggestion(state, words)
 
 
-def _name_seen(score: Score, blocks: int, reason: str) -> HeadSuggestion:
+def _name_unread(score: Score, blocks: int, reason: str) -> HeadSuggestion:
     """Name a state blindly, but not one without a value, as above a block whose values overflow."""
     named = suggest_default_head(blocks, reason)
     seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -68,10 +68,14 @@ class Scan:
         Raises:
             InputError: if the scan does not have that score.
         """
+        return self.scores[self._find(score)].best()
+
+    def _find(self, score: str | None) -> str:
+        """Return the score itself, or the leading one for None; raise if the scan lacks it."""
         score = score or self.leading_score()
         if score not in self.scores:
             raise make_unknown_error("score of this scan", score, self.scores)
-        return self.scores[score].best()
+        return score
 
     @add_options(PlanRequest)
     def plan(self, strategy: str | PlanRequest = "auto", **options: Unpack[PlanOptions]) -> Plan:
@@ -95,9 +99,7 @@ class Scan:
                 other, the scan does not have what it needs, or nothing fits into the budget.
         """
         request = resolve_request(PlanRequest, strategy, options, "strategy")
-        score = request.score or self.leading_score()
-        best, ranking = self.basis(score)
-        return compare_strategies(self, request, score, best, self.name_head(score), ranking)
+        return compare_strategies(self, request)
 
     def leading_score(self) -> str:
         """Return the score that plans rest on by default: the default one, if it is there.
@@ -117,9 +119,7 @@ class Scan:
         Raises:
             InputError: if the scan does not have that score.
         """
-        score = score or self.leading_score()
-        if score not in self.scores:
-            raise make_unknown_error("score of this scan", score, self.scores)
+        score = self._find(score)
         if self.scores[score].of == "blocks":
             of_states = self.leading_score()
             best = self.best(of_states) if self.scores[of_states].of == "states" else None
@@ -136,9 +136,7 @@ class Scan:
         Raises:
             InputError: as `basis`.
         """
-        key = score or self.leading_score()
-        if key not in self.scores:
-            raise make_unknown_error("score of this scan", key, self.scores)
+        key = self._find(score)
         key = key if self.scores[key].of == "states" else self.leading_score()
         if self.scores[key].of == "blocks":
             return suggest_default_head(self.model["blocks"], "no score of states was computed")
@@ -152,23 +150,17 @@ class Scan:
             share of those of full fine-tuning; both are None where "auto" finds no plan. None where
             no state has any score, as for texts that are all the same: something is wrong there.
         """
-        return self._advice
-
-    @cached_property
-    def _advice(self) -> dict[str, Any] | None:
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        advice: dict[str, Any] = {"head": named.state, "because": named.reason}
-        try:
+        plan, relative = None, None
+        with suppress(InputError):  # what is shared or unknown in this model; `planning` says it
             planning = self.planning()
-        except InputError:  # what is shared or unknown in this model; `planning` says it
-            return {**advice, "plan": None, "relative": None}
-        return {
-            **advice,
-            "plan": planning.choice.plan.as_dict(),
-            "relative": planning.cost.train / planning.full.train,
-        }
+            plan, relative = (
+                planning.choice.plan.as_dict(),
+                planning.cost.train / planning.full.train,
+            )
+        return {"head": named.state, "because": named.reason, "plan": plan, "relative": relative}
 
     def table(self) -> pd.DataFrame:
         """Return the scores as a data frame with a row per state and a column per score."""
@@ -182,15 +174,9 @@ class Scan:
         return {
             "layerscout": version("layerscout"),
             "verb": "scan",
-            "model": dict(self.model),
-            "task": dict(self.task),
-            "settings": dict(self.settings),
-            "scores": {key: asdict(score) for key, score in self.scores.items()},
+            **asdict(self),
             "best": {key: score.best() for key, score in self.scores.items()},
             "warnings": list(self.warnings),
-            "seconds": dict(self.seconds),
-            "diagnostics": dict(self.diagnostics),
-            "stability": None if self.stability is None else dict(self.stability),
             "advice": self.advise(),
         }
 
@@ -222,12 +208,11 @@ class Scan:
         path = Path(folder) if Path(folder).is_file() else Path(folder) / "scan.json"
         try:
             content = read_json(path)
-            for part in ("model", "task", "settings", "scores", "seconds"):
-                if not isinstance(content[part], dict):
-                    raise TypeError(f"its {part} is {content[part]!r:.40}")
-            for part in ("diagnostics", "stability"):
-                if not isinstance(content.get(part) or {}, dict):
-                    raise TypeError(f"its {part} is {content[part]!r:.40}")
+            parts = {part: content[part] for part in ("model", "task", "settings", "seconds")}
+            parts |= {part: content.get(part) or {} for part in ("diagnostics", "stability")}
+            for part, value in (parts | {"scores": content["scores"]}).items():
+                if not isinstance(value, dict):
+                    raise TypeError(f"its {part} is {value!r:.40}")
             if not content["scores"]:
                 raise ValueError("it has no scores")
             blocks = check_integer("blocks", content["model"]["blocks"], 1)
@@ -236,16 +221,8 @@ class Scan:
                 known = [value for value in score.values if value is not None]
                 if len(score.values) != blocks + 1 or not all(map(isfinite, known)):
                     raise ValueError(f"{key} is not a score of {blocks + 1} finite values")
-            return cls(
-                content["model"],
-                content["task"],
-                content["settings"],
-                scores,
-                tuple(content["warnings"]),
-                content["seconds"],
-                content.get("diagnostics") or {},
-                content.get("stability"),
-            )
+            parts["stability"] = parts["stability"] or None
+            return cls(scores=scores, warnings=tuple(content["warnings"]), **parts)
         except FileNotFoundError as error:
             raise InputError(f"there is no scan.json in {folder}; run layerscout scan") from error
         except OSError as error:

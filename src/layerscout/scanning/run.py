@@ -27,7 +27,6 @@ from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import name_labels
 from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs, warn_of_dropped_words
 from layerscout.scanning.model_scores import (
-    choose_probe_pooling,
     score_gradients,
     score_weights,
     train_probes,
@@ -155,15 +154,11 @@ def _load_checkpoint(checkpoint: Encoder | str | Path, first: Encoder) -> Encode
     other = checkpoint
     if not isinstance(other, Encoder):
         other = Encoder.load(other, device=str(first.device), precision=first.precision)
-    kinds = [(each.model.config.model_type, each.blocks) for each in (first, other)]
+    kinds = [f"{each.model.config.model_type}, {each.blocks} blocks" for each in (first, other)]
     if kinds[0] != kinds[1]:
-        models = [
-            f"{each.name} ({family}, {blocks} blocks)"
-            for each, (family, blocks) in zip((first, other), kinds, strict=True)
-        ]
         raise InputError(
-            f"checkpoints must be of one model, got {models[0]} and {models[1]}; scan them one by "
-            "one"
+            f"checkpoints must be of one model, got {first.name} ({kinds[0]}) and {other.name} "
+            f"({kinds[1]}); scan them one by one"
         )
     return other
 
@@ -182,12 +177,20 @@ def _join(
 def _choose_poolings(
     encoder: Encoder, task: Task, keys: Sequence[str], request: ScanRequest
 ) -> tuple[Pooling, ...]:
-    """Choose how states are pooled for the scores, and for probes if that is another way."""
+    """Choose how states are pooled for the scores, and last for probes if that is another way.
+
+    Raises:
+        InputError: if the family's head is to be trained, and cannot be on the state of one token.
+    """
     words = task.kind == "token_classification"
     pooling = request.pooling or usual_pooling(encoder.family.reads, words=words)
-    if not any(SCORES[key].source == "probes" for key in keys):
-        return (pooling,)
-    probed = choose_probe_pooling(request, encoder, task.kind) or pooling
+    probed = pooling
+    if any(SCORES[key].source == "probes" for key in keys):
+        if request.probe == "family":
+            from layerscout.models import choose_head_pooling
+
+            probed = choose_head_pooling(encoder, task.kind)
+        probed = request.probe_pooling or probed
     return (pooling,) if probed == pooling else (pooling, probed)
 
 
@@ -296,11 +299,7 @@ def _diagnose(scores: Mapping[str, Score]) -> dict[str, Any]:
     }
     for of in ("states", "blocks"):
         if sum(score.of == of for score in scores.values()) > 1:
-            agreed = agreement(scores, of)
-            diagnostics[f"agreement_of_{of}"] = {
-                "best": dict(agreed.best),
-                "kendall": {key: dict(row) for key, row in agreed.kendall.items()},
-            }
+            diagnostics[f"agreement_of_{of}"] = asdict(agreement(scores, of))
     if "probe" in scores:
         diagnostics["against_probe"] = {
             key: asdict(against_probe(score.values, scores["probe"].values))
@@ -312,14 +311,14 @@ def _diagnose(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 def _compare_ranks(scans: Sequence[Scan], keys: Sequence[str]) -> dict[str, Any]:
     """Return how the ranks move over scans of several checkpoints of a model."""
-    moved = {
-        key: rank_movement([scan.scores[key].values for scan in scans], SCORES[key].better)
-        for key in keys
-    }
+    by_key = {key: [scan.scores[key].values for scan in scans] for key in keys}
     return {
         "checkpoints": [scan.model["name"] for scan in scans],
         "scores": {
-            key: {"values": [list(scan.scores[key].values) for scan in scans], **asdict(movement)}
-            for key, movement in moved.items()
+            key: {
+                "values": [list(each) for each in values],
+                **asdict(rank_movement(values, SCORES[key].better)),
+            }
+            for key, values in by_key.items()
         },
     }

@@ -17,7 +17,6 @@ from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
     Debiased,
-    Decision,
     Estimate,
     Quality,
     Source,
@@ -107,14 +106,6 @@ class ScanContext:
             seed=request.seed,
         )
 
-    def draw_fixed(self) -> np.ndarray:
-        """Draw as many as were requested, where "auto" means a fixed number."""
-        size = self.request.examples
-        if size != "auto" or self.request.per_class is not None:
-            return self.draw(None if isinstance(size, str) else size)
-        least = 2 * len(self.task.labels)
-        return self.draw(min(max(AUTO_EXAMPLES, least), self.available))
-
     def list_sizes(self) -> list[int]:
         """Return the sizes that "auto" goes through."""
         first = max(FIRST_LOOK, 8 * len(self.task.labels))
@@ -149,17 +140,20 @@ class Sampled:
 
 def draw_sample(context: ScanContext) -> Sampled:
     """Read the training examples as far as the scores need it: their states, sums or tokens."""
-    request, train = context.request, context.task.train
+    request, train, size = context.request, context.task.train, context.request.examples
     # Sums over classes do not tell the labels of an example apart.
     several = context.task.kind == "multi_label_classification"
-    if context.select("state", "states", "probes", *(("moments",) if several else ())):
-        scores = ((key, SCORES[key]) for key in context.keys)
-        decides = (k for k, row in scores if row.jackknife and (row.together or not several))
-        decide = next(decides, None)
-        if decide is not None and request.examples == "auto" and request.per_class is None:
-            return _read_until_decided(context, decide)
-        return _keep_states(context, context.draw_fixed())[0]
-    rows = context.draw_fixed()
+    keeps = context.select("state", "states", "probes", *(("moments",) if several else ()))
+    grows = size == "auto" and request.per_class is None
+    decides = (key for key in context.keys if SCORES[key].jackknife)
+    decide = next((key for key in decides if SCORES[key].together or not several), None)
+    if keeps and grows and decide is not None:
+        return _read_until_decided(context, decide)
+    if grows:
+        size = min(max(AUTO_EXAMPLES, 2 * len(context.task.labels)), context.available)
+    rows = context.draw(None if isinstance(size, str) else size)
+    if keeps:
+        return _keep_states(context, rows)[0]
     split, classes = take_rows(train, rows), None
     if context.select("moments"):
         # Of the tags of words some may be missing.
@@ -183,39 +177,38 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     for size in sizes:
         sampled, kept = _keep_states(context, context.draw(size), kept)
         assert sampled.sample is not None, "its states were kept"
-        decision, close = None, ""
+        reason = None
         with context.extractor.timed("scores"), suppress(InputError):  # with more there are enough
             states = sampled.extracted.states[context.extractor.poolings[0]]
             results = estimate_states(decide, states, sampled.sample, rare)
             sampled = replace(sampled, known={decide: results})
-            decision, close = _decide(results, len(sizes), context.request.within)
-        if decision is not None and decision.decided:
-            reason = f"state {decision.best} differs from all others beyond noise"
-        elif decision is not None and decision.close:
-            reason = close
-        elif size == sizes[-1]:
-            balanced = context.available < len(train.labels)
-            reason = "the rarest class has no more" if balanced else "these are all there are"
-        else:
-            continue
-        return replace(sampled, looks=len(sizes), reason=reason)
-    raise AssertionError("the last size ends the loop")
+            reason = _decide(results, len(sizes), context.request.within)
+        if reason is not None:
+            break
+    else:
+        balanced = context.available < len(train.labels)
+        reason = "the rarest class has no more" if balanced else "these are all there are"
+    return replace(sampled, looks=len(sizes), reason=reason)
 
 
-def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> tuple[Decision, str]:
-    """Find the best state, and say what "close" means for this kind of score."""
+def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> str | None:
+    """Say why the best state is found; None if it takes more examples."""
     if any(isinstance(result, Debiased) for result in results):
         decision = decide_lowest(results, looks, tolerance=CLOSE)
-        best = decision.best
-        return decision, f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
-    decision = decide_highest(results, looks, within / 100)
-    points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
-    top = None if decision.best is None else results[decision.best]
-    if isinstance(top, Quality) and top.value is not None and top.majority is not None:
-        # All heads may give the majority's answer until more examples teach them something.
-        decision = replace(decision, close=decision.close and top.value > top.majority)
-    close = f"none of states 1–{last} can be more than {points} above state {decision.best}"
-    return decision, close
+        best, is_close = decision.best, decision.close
+        close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
+    else:
+        decision = decide_highest(results, looks, within / 100)
+        best, is_close = decision.best, decision.close
+        top = None if best is None else results[best]
+        if isinstance(top, Quality) and top.value is not None and top.majority is not None:
+            # All heads may give the majority's answer until more examples teach them something.
+            is_close = is_close and top.value > top.majority
+        points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
+        close = f"none of states 1–{last} can be more than {points} above state {best}"
+    if decision.decided:
+        return f"state {best} differs from all others beyond noise"
+    return close if is_close else None
 
 
 # The rows that were read, in that order, and what was kept of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,9 @@ from layerscout.states.store import CacheError, cache_path, find_cached, write_e
 
 # Bytes of states that may be held in memory if the cache cannot keep them.
 MEMORY = 4 * 10**9
+
+# Of a batch of texts: where it starts, its states in P poolings, and the seconds up to its end.
+Batch = tuple[int, Float32[np.ndarray, "P S b d"], float]
 
 # Rows of a state that are read at once, so that little memory is used beside the result.
 CHUNK = 4096
@@ -67,9 +71,6 @@ class States:
 
     def __add__(self, other: States) -> States:
         """Return the states of these texts followed by the others', without reading them."""
-        (S, _, d), (T, _, e) = self.shape, other.shape
-        if (S, d) != (T, e):
-            raise ValueError(f"{S} states of width {d} cannot go with {T} states of width {e}")
         before = sum(part.shape[1] for part in self.parts)
         return States(self.parts + other.parts, np.concatenate([self.rows, other.rows + before]))
 
@@ -120,11 +121,7 @@ def pool_states(
     paths: dict[Pooling, Path] = {}
     if limit:
         fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
-        for pooling in poolings:
-            # Which tokens are a text's own matters to all but the one that takes the first token.
-            own = pooling != "cls"
-            key = hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=own)
-            paths[pooling] = cache_path("states", key)
+        paths = {pooling: _place(fingerprint, tokens, pooling) for pooling in poolings}
     arrays = {}
     for pooling, path in paths.items():
         if find_cached(path, _size(shape)) is not None:
@@ -133,20 +130,29 @@ def pool_states(
     cached, warning = frozenset(arrays), None
     missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
     if missing:
-        forward = _Forward(encoder, tokens, missing, shape, progress)
+        forward = partial(_run_forward, encoder, tokens, missing, progress)
         try:
             if limit == 0:
                 raise CacheError("the cache is off; raise --cache-limit")
+            about = {"kind": "states", "model": encoder.name, "texts": len(tokens)}
+            places = {pooling: paths[pooling] for pooling in missing}
             spare = next((paths[pooling] for pooling in cached), None)
-            arrays |= _compute_in_cache(forward, paths, limit, spare)
+            arrays |= _compute_in_cache(forward(), places, shape, about, limit, spare)
         except (CacheError, OSError) as error:
-            arrays |= _compute_in_memory(forward, str(error))
+            arrays |= _compute_in_memory(forward(), missing, shape, str(error))
             warning = f"the states are held in memory and not kept: {error}" if limit else None
     order = np.argsort(
         np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
     )
     states = {pooling: States((array,), order) for pooling, array in arrays.items()}
     return PooledStates(states, cached, warning)
+
+
+def _place(fingerprint: str, tokens: Tokens, pooling: Pooling) -> Path:
+    """Return where the states of texts are kept: an entry holds those of a whole table of them."""
+    # Which tokens are a text's own matters to all but the one that takes the first token.
+    key = hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=pooling != "cls")
+    return cache_path("states", key)
 
 
 def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:
@@ -158,40 +164,34 @@ def _size(shape: tuple[int, ...]) -> int:
     return 4 * int(np.prod(shape, dtype=np.int64))
 
 
-@dataclass(eq=False)
-class _Forward:
-    """One forward pass over all texts, the longest first, equal ones in their order.
+def _run_forward(
+    encoder: Encoder,
+    tokens: Tokens,
+    poolings: tuple[Pooling, ...],
+    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+) -> Iterator[Batch]:
+    """Run one forward pass over all texts, the longest first, equal ones in their order.
 
     States are stored in that order too, so that a batch is contiguous within each state.
-
-    Attributes:
-        poolings: P ways to pool.
-        shape: (S, n, d).
-        seconds: spent in it so far.
     """
-
-    encoder: Encoder
-    tokens: Tokens
-    poolings: tuple[Pooling, ...]
-    shape: tuple[int, int, int]
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None
-    seconds: float = 0.0
-
-    def compute(self) -> Iterator[tuple[int, Float32[np.ndarray, "P S b d"]]]:
-        """Yield the start of each batch and its states."""
-        start = 0
-        for rows in self.encoder.batches(self.tokens):
-            started = perf_counter()
-            pooled = self.encoder.pool_each(self.tokens, rows, self.poolings).cpu().numpy()
-            self.seconds += perf_counter() - started
-            yield start, pooled
-            start += pooled.shape[2]
-            if self.progress:
-                self.progress(rows)
+    start, seconds = 0, 0.0
+    for rows in encoder.batches(tokens):
+        started = perf_counter()
+        pooled = encoder.pool_each(tokens, rows, poolings).cpu().numpy()
+        seconds += perf_counter() - started
+        yield start, pooled, seconds
+        start += pooled.shape[2]
+        if progress:
+            progress(rows)
 
 
 def _compute_in_cache(
-    forward: _Forward, paths: Mapping[Pooling, Path], limit: int, spare: Path | None
+    batches: Iterator[Batch],
+    paths: Mapping[Pooling, Path],
+    shape: tuple[int, int, int],
+    about: Mapping[str, Any],
+    limit: int,
+    spare: Path | None,
 ) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
     """Compute the states directly into files of the cache.
 
@@ -199,53 +199,48 @@ def _compute_in_cache(
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    poolings, (_, n, d) = forward.poolings, forward.shape
+    _, n, d = shape
     with ExitStack() as stack:
-        files, abouts = [], list[dict[str, Any]]()
-        for number, pooling in enumerate(poolings):
+        files, abouts = [], []
+        for number, (pooling, path) in enumerate(paths.items()):
             # The first entry makes room for all: `write_entry` counts only what is in place, and
             # these are moved there together at the end.
-            room = _size(forward.shape) * (len(poolings) - number)
-            data, about = stack.enter_context(write_entry(paths[pooling], room, limit, spare))
+            room = _size(shape) * (len(paths) - number)
+            data, written = stack.enter_context(write_entry(path, room, limit, spare))
             files.append(stack.enter_context(data.open("wb")))
-            abouts.append(about)
-        for start, pooled in forward.compute():
-            for file, states in zip(files, pooled, strict=True):
+            written |= {**about, "pooling": pooling, "shape": shape, "dtype": "float32"}
+            abouts.append(written)
+        for start, pooled, seconds in batches:
+            for file, states, written in zip(files, pooled, abouts, strict=True):
                 for s, state in enumerate(states):
                     file.seek(_size((s * n + start, d)))
                     file.write(state.data)
                 file.flush()  # a full disk is seen now, not after the last batch
-        for pooling, about in zip(poolings, abouts, strict=True):
-            about |= {
-                "kind": "states",
-                "model": forward.encoder.name,
-                "pooling": pooling,
-                "texts": len(forward.tokens),
-                "shape": forward.shape,
-                "dtype": "float32",
-                "seconds": forward.seconds,
-            }
-    return {pooling: _map_file(paths[pooling], forward.shape) for pooling in poolings}
+                written["seconds"] = seconds
+    return {pooling: _map_file(path, shape) for pooling, path in paths.items()}
 
 
 def _compute_in_memory(
-    forward: _Forward, reason: str
+    batches: Iterator[Batch],
+    poolings: Sequence[Pooling],
+    shape: tuple[int, int, int],
+    reason: str,
 ) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
     """Compute the states into memory.
 
     Raises:
         InputError: if they are larger than `MEMORY`.
     """
-    S, n, d = forward.shape
-    size = len(forward.poolings) * _size(forward.shape)
+    S, n, d = shape
+    size = len(poolings) * _size(shape)
     if size > MEMORY:
         raise InputError(
             f"the states take {size / 1e9:.3g} GB ({S} states of {n:,} examples, {d} numbers each)"
             f", more than the {MEMORY / 1e9:.3g} GB that memory may hold, and the cache "
             f"cannot keep them: {reason}, or read fewer --examples"
         )
-    held = np.empty((len(forward.poolings), S, n, d), dtype=np.float32)
-    for start, pooled in forward.compute():
+    held = np.empty((len(poolings), *shape), dtype=np.float32)
+    for start, pooled, _ in batches:
         held[:, :, start : start + pooled.shape[2]] = pooled
     held.flags.writeable = False
-    return dict(zip(forward.poolings, held, strict=True))
+    return dict(zip(poolings, held, strict=True))

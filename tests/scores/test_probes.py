@@ -634,21 +634,15 @@ def test_the_best_epoch_of_a_head_counts_and_the_earlier_of_two():
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_heads_skip_states_that_are_not_finite():
+def test_heads_that_diverge_or_of_states_that_are_not_finite_have_no_value():
+    # The majority class's share must not stand for them, which could beat another rate.
     train, y, validation, yv = split_states(0, S=3, n=40, m=20)
+    data, options = (train, y, validation, yv, head_factory()), {"epochs": 1, "seeds": 2}
+    assert train_family_probes(*data, learning_rate=1e30, **options).values == (None,) * 3
     train[1, 0, 0] = np.nan
-    found = train_family_probes(train, y, validation, yv, head_factory(), epochs=1, seeds=2)
+    found = train_family_probes(*data, **options)
     assert [value is None for value in found.values] == [False, True, False]
     assert train_family_probes(train[1:2], y, validation[1:2], yv, head_factory()).values == (None,)
-
-
-def test_heads_that_diverge_have_no_value():
-    # The majority class's share must not stand for them, which could beat another rate.
-    train, y, validation, yv = split_states(0, S=2, n=40, m=20)
-    found = train_family_probes(
-        train, y, validation, yv, head_factory(), learning_rate=1e30, epochs=2
-    )
-    assert found.values == (None, None)
 
 
 # --- Metrics -----------------------------------------------------------------------------------

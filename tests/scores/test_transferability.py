@@ -107,14 +107,6 @@ def test_logme_of_perfect_fits_is_finite_and_high():
     assert np.isfinite(logme(np.repeat(wide, 2, axis=0), np.repeat(np.arange(10) % 2, 2)))
 
 
-@pytest.mark.parametrize("key", ["logme", "h_score"])
-def test_more_signal_scores_higher(key):
-    scores = [
-        by_key(key, *examples(0, n=400, signal=signal, shift=1.0)) for signal in (0.0, 0.5, 3.0)
-    ]
-    assert scores == sorted(scores)
-
-
 def test_the_rank_counts_directions():
     rng = np.random.default_rng(0)
     y = np.arange(60) % 2
@@ -124,13 +116,6 @@ def test_the_rank_counts_directions():
     H = np.empty((60, 30))
     H[y == 0], H[y == 1] = basis, basis[:, :1] @ np.ones((1, 30))
     assert numerical_rank(H, y) == pytest.approx((30 + 1) / 2, rel=1e-5)
-
-
-def test_undefined_where_a_class_or_the_target_is_all_zero():
-    y = np.arange(20) % 2
-    H = np.random.default_rng(0).normal(size=(20, 3)) * y[:, None]
-    assert numerical_rank(H, y) is None
-    assert logme(H, np.zeros(20)) is None
 
 
 def test_a_score_of_two_points_is_one():

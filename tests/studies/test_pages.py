@@ -15,8 +15,7 @@ from conftest import whole_only
 from layerscout.comparing import compare
 from layerscout.evaluating import evaluate
 from layerscout.reporting import render_result
-from layerscout.studies import Store, Study, Trial, make_recipe, report
-from layerscout.studies.cells import Cell
+from layerscout.studies import Cell, Store, Study, Trial, make_recipe, read_value, report
 from scan_content import full, scan, score
 from studying import record, tuned
 from tuned import cheaply, task_of
@@ -82,55 +81,32 @@ def pages(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
     return found
 
 
-RECIPE: dict[str, Any] = {
-    "title": f"Made up {SCRIPT}",
-    "grids": {
-        "tuned": {
-            "axes": {
-                "model": ["2-blocks", SCRIPT, "tiny"],
-                "task": ["cola"],
-                "plan": ["full", "top:2", "top:1"],
-                "seed": [0, 1],
-            },
-            "settings": {"preset": "xie2022"},
-        },
-        "scanned": {
-            "verb": "scan",
-            "axes": {"model": ["tiny", SCRIPT], "task": ["cola"]},
-            "settings": {"scores": ["variability_ratio", "probe"]},
-        },
-        "compared": {"verb": "compare", "of": "tuned"},
-        "evaluated": {"verb": "evaluate", "of": "tuned"},
-    },
-    "baseline": "full",
-    "tables": [{"title": "Metric of the plans", "grid": "tuned"}],
-    "figures": [
-        {
-            "title": "Metric of the plans",
-            "kind": "points",
-            "grid": "tuned",
-            "x": "blocks",
-            "color": "model",
-        },
-        {"title": "Every trial", "kind": "strip", "grid": "tuned", "x": "plan"},
-        {
-            "title": "Probing by state",
-            "grid": "scanned",
-            "x": "state",
-            "value": "probe",
-            "color": "model",
-        },
-        {
-            "title": "Probing over the ratio",
-            "kind": "fit",
-            "grid": "scanned",
-            "x": "variability_ratio",
-            "value": "probe",
-        },
-        {"title": "Maps", "kind": "maps", "grid": "compared"},
-        {"title": "Skips", "kind": "skips", "grid": "evaluated"},
-    ],
-}
+RECIPE = f"""
+title: "Made up {SCRIPT}"
+grids:
+  tuned:
+    axes:
+      model: [2-blocks, "{SCRIPT}", tiny]
+      task: [cola]
+      plan: [full, "top:2", "top:1"]
+      seed: [0, 1]
+    settings: {{preset: xie2022}}
+  scanned:
+    verb: scan
+    axes: {{model: [tiny, "{SCRIPT}"], task: [cola]}}
+    settings: {{scores: [variability_ratio, probe]}}
+  compared: {{verb: compare, of: tuned}}
+  evaluated: {{verb: evaluate, of: tuned}}
+baseline: full
+tables: [{{title: Metric of the plans, grid: tuned}}]
+figures:
+  - {{title: Metric of the plans, kind: points, grid: tuned, x: blocks, color: model}}
+  - {{title: Every trial, kind: strip, grid: tuned, x: plan}}
+  - {{title: Probing by state, grid: scanned, x: state, value: probe, color: model}}
+  - {{title: Probing over the ratio, kind: fit, grid: scanned, x: variability_ratio, value: probe}}
+  - {{title: Maps, kind: maps, grid: compared}}
+  - {{title: Skips, kind: skips, grid: evaluated}}
+"""
 TUNED_BLOCKS = {"full": 12, "top:2": 2, "top:1": 1}
 VERSIONS = {"layerscout": "0.1.0", "torch": "2.6.0", "transformers": "5.0.0"}
 
@@ -147,8 +123,8 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
         lost = {"status": "failed", "result": None, "error": error, "traceback": error}
         store.write(ended | (lost if error else {}))
 
-    grids = RECIPE["grids"]
-    for m, model in enumerate(grids["tuned"]["axes"]["model"]):
+    recipe = make_recipe(read_value(RECIPE))
+    for m, model in enumerate(recipe.grids["tuned"].axes["model"]):
         for p, (plan, blocks) in enumerate(TUNED_BLOCKS.items()):
             for seed in (0, 1):
                 values = {"model": model, "task": "cola", "plan": plan, "seed": str(seed)}
@@ -161,7 +137,7 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
                 metric = 0.71 - 0.11 * m - 0.05 * p + 0.013 * seed
                 error = f"RuntimeError: {SCRIPT}" if lost else ""
                 add("tuned", "tune", values, tuned(metric, (1.0, 0.3, 0.2)[p]), error)
-    for m, model in enumerate(grids["scanned"]["axes"]["model"]):
+    for m, model in enumerate(recipe.grids["scanned"].axes["model"]):
         ratios = [None, 6.1, 5.2, 4.4 + m, 3.9, 4.6]
         scores = {
             "variability_ratio": score(ratios),
@@ -172,7 +148,7 @@ def made_up_study(folder: Path, evaluated: dict[str, Any], compared: dict[str, A
     names = [f"model {SCRIPT}, seed 0", "model tiny, untuned"]
     add("compared", "compare", {"task": "cola", "models": names}, compared)
     add("evaluated", "evaluate", {"model": SCRIPT, "task": "cola", "seed": "0"}, evaluated)
-    study = Study(make_recipe(RECIPE), tuple(cells), store)
+    study = Study(recipe, tuple(cells), store)
     (folder / "study.json").write_text(json.dumps(study.as_dict()))
     return study
 
@@ -294,9 +270,8 @@ def hover(page: Any, point: Any) -> str:
 @pytest.mark.whole
 def test_a_point_tells_its_own_values(browse: Browse):
     with browse("study") as page:
-        charts = page.locator("section", has=heading(page, "Metric of the plans")).locator(
-            "[data-chart]"
-        )
+        section = page.locator("section", has=heading(page, "Metric of the plans"))
+        charts = section.locator("[data-chart]")
         first, named, last = (charts.nth(number).locator(POINTS) for number in range(3))
         assert hover(page, first.first).startswith("blocks 12 model 2-blocks strategy full")
         told = hover(page, named.nth(1))

@@ -280,15 +280,10 @@ class TrialContext:
 def _draw_examples(task: Task, drawing: Mapping[str, Any]) -> Task:
     """Draw training examples by the trial's seed, and validation examples by seed 0."""
     seed, examples = drawing.get("sample_seed", 0), drawing.get("examples", "all")
-    if drawing.get("per_class") or drawing.get("balanced"):
-        rows = sample(
-            task.train,
-            len(task.labels),
-            examples=None if examples == "all" else examples,
-            balanced=bool(drawing.get("balanced")),
-            per_class=drawing.get("per_class"),
-            seed=seed,
-        )
+    per_class, balanced = drawing.get("per_class"), bool(drawing.get("balanced"))
+    if per_class or balanced:
+        shares = {"examples": None if examples == "all" else examples, "per_class": per_class}
+        rows = sample(task.train, len(task.labels), balanced=balanced, seed=seed, **shares)
         task = replace(task, train=task.train.take(rows))
     else:
         task = draw_examples(task, examples, seed)

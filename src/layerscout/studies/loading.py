@@ -212,12 +212,10 @@ def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
 def _describe(fault: Any) -> str:
     """Describe a fault that pydantic found, with its place."""
     place = fault["loc"]
-    parts: dict[str, type[pydantic.BaseModel]] = {
-        "grids": Grid,
-        "tables": TableSpec,
-        "figures": FigureSpec,
-    }
-    model = parts.get(place[0], Recipe) if len(place) > 1 else Recipe
+    model: type[pydantic.BaseModel] = Recipe
+    if len(place) > 1:
+        parts = {"grids": Grid, "tables": TableSpec, "figures": FigureSpec}
+        model = parts.get(place[0], Recipe)
     if fault["type"] == "extra_forbidden":
         place = place[:-1]
     where = ".".join(map(str, place))

@@ -8,14 +8,17 @@ from layerscout.studies import make_recipe, study
 QUICK = {"epochs": 2, "batch_size": 16, "examples": 32, "sample_seed": 0}
 
 
-def recipe(tiny, data, *, axes=None, grids=None, settings=None, **more):
+def recipe(tiny, data, *, axes=None, grids=None, settings=None, tuned=None, **more):
+    """Make a recipe that tunes a model; settings that are None are left out."""
+    settings = {**QUICK, "learning_rate": 1e-3, **(settings or {})}
     grid = {
         "axes": {
             "model": {"tiny": str(tiny)},
             "task": [{"data": str(data), "name": "reviews"}],
             **(axes or {"plan": ["top:1", "full"], "seed": [0, 1]}),
         },
-        "settings": {**QUICK, "learning_rate": 1e-3, **(settings or {})},
+        "settings": {name: value for name, value in settings.items() if value is not None},
+        **(tuned or {}),
     }
     return make_recipe({"title": "a study", "grids": {"tuned": grid, **(grids or {})}, **more})
 

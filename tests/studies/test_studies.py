@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,12 @@ def speed(monkeypatch):
     monkeypatch.setattr(estimates, "measure_speed", lambda shape, tokens: 1e9)
 
 
+@pytest.fixture
+def small(tiny, reviews):
+    """Return what makes a recipe that tunes a tiny model on reviews."""
+    return partial(recipe, tiny, reviews)
+
+
 @pytest.fixture(scope="module")
 def finished(tiny, reviews, tmp_path_factory):
     """Return the folder of a study of four tunings that ran to its end."""
@@ -77,10 +84,10 @@ def copy(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
-def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path, monkeypatch):
+def test_a_study_runs_every_trial_once(small, tmp_path, monkeypatch):
     loaded, load = [], Encoder.load
     monkeypatch.setattr(Encoder, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
-    wanted = recipe(tiny, reviews)
+    wanted = small()
     found, ran = run(wanted, tmp_path / "a")
     assert len(loaded) == 1  # for trials in a row
     assert len(ran) == len(set(ran)) == len(records(tmp_path / "a")) == 4
@@ -90,17 +97,17 @@ def test_a_study_runs_every_trial_once(tiny, reviews, tmp_path, monkeypatch):
     again, ran = run(wanted, tmp_path / "a")
     assert ran == [] and again.cells == found.cells
     # Another recipe that has some of the same trials, in another order, runs only the others.
-    other = recipe(tiny, reviews, axes={"seed": [2, 1], "plan": ["full", "(4, 4, 4)"]})
+    other = small(axes={"seed": [2, 1], "plan": ["full", "(4, 4, 4)"]})
     _, ran = run(other, tmp_path / "a")
     assert len(ran) == 2
     content = json.loads((tmp_path / "a" / "study.json").read_text())
     assert content["verb"] == "study" and len(content["cells"]) == 4
 
 
-def test_records_are_those_of_tune(tiny, reviews, tmp_path):
+def test_records_are_those_of_tune(small, tiny, reviews, tmp_path):
     import layerscout as ls
 
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:2"], "seed": [3]})
+    wanted = small(axes={"plan": ["top:2"], "seed": [3]})
     run(wanted, tmp_path)
     (record,) = records(tmp_path).values()
     context = TrialContext(Store(tmp_path))
@@ -112,8 +119,8 @@ def test_records_are_those_of_tune(tiny, reviews, tmp_path):
     assert record["result"]["flops"] == result.content["flops"]
 
 
-def test_a_stopped_study_ends_with_the_same_records(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews, axes={"plan": ["best-down:1@top", "top:1"], "seed": [0, 1]})
+def test_a_stopped_study_ends_with_the_same_records(small, tmp_path):
+    wanted = small(axes={"plan": ["best-down:1@top", "top:1"], "seed": [0, 1]})
     run(wanted, tmp_path / "whole")
     for stop in (1, 3):
         ended = []
@@ -138,8 +145,8 @@ def write(wanted, folder):
 
 
 @pytest.mark.whole
-def test_a_killed_study_goes_on(tiny, reviews, tmp_path, finished):
-    wanted, killed = recipe(tiny, reviews), tmp_path / "killed"
+def test_a_killed_study_goes_on(small, tmp_path, finished):
+    wanted, killed = small(), tmp_path / "killed"
     process = start("study", write(wanted, tmp_path), "-o", killed, env=os.environ)
     deadline = time.time() + 120
     while len(list(killed.glob("trials/[!.]*.json"))) < 2 and time.time() < deadline:
@@ -166,8 +173,8 @@ def test_a_report_lists_warnings_in_order_and_counts_records_that_were_cut_short
 
 
 @pytest.mark.whole
-def test_two_processes_share_the_work(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "top:2", "full"], "seed": [0, 1, 2]})
+def test_two_processes_share_the_work(small, tmp_path):
+    wanted = small(axes={"plan": ["top:1", "top:2", "full"], "seed": [0, 1, 2]})
     path = write(wanted, tmp_path)
     both = [start("study", path, "-o", tmp_path / "two") for _ in range(2)]
     told = [process.communicate()[1] for process in both]
@@ -179,15 +186,15 @@ def test_two_processes_share_the_work(tiny, reviews, tmp_path):
 
 
 @pytest.mark.whole
-def test_a_process_for_each_device(tiny, reviews, tmp_path):
-    wanted = recipe(tiny, reviews)
+def test_a_process_for_each_device(small, tmp_path):
+    wanted = small()
     _, ran = run(wanted, tmp_path / "two", backend=Local(("cpu", "cpu")))
     assert len(ran) == 4
     run(wanted, tmp_path / "one", device="cpu")
     assert records(tmp_path / "two") == records(tmp_path / "one")
 
 
-def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monkeypatch):
+def test_a_failed_trial_is_kept_and_the_rest_go_on(small, tmp_path, monkeypatch):
     tune = runners.tune
 
     def broken(*arguments, **options):
@@ -197,7 +204,7 @@ def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monk
 
     monkeypatch.setattr(runners, "tune", broken)
     grids = {"compared": GRIDS["compared"], "seen": GRIDS["seen"]}
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1"], "seed": [0, 1]}, grids=grids)
+    wanted = small(axes={"plan": ["top:1"], "seed": [0, 1]}, grids=grids)
     found, ran = run(wanted, tmp_path)
     failed = [record for record in records(tmp_path).values() if record["status"] == "failed"]
     assert len(failed) == 1 and len(ran) == 4
@@ -214,7 +221,7 @@ def test_a_failed_trial_is_kept_and_the_rest_go_on(tiny, reviews, tmp_path, monk
     assert {record["status"] for record in records(tmp_path).values()} == {"done"}
 
 
-def test_a_record_that_is_broken_is_run_again(tiny, reviews, copy):
+def test_a_record_that_is_broken_is_run_again(small, copy):
     before, store = records(copy), Store(copy)
     cut, other, third, whole = before
     truncate(store.path(cut))
@@ -233,7 +240,7 @@ def test_a_record_that_is_broken_is_run_again(tiny, reviews, copy):
     shutil.copy(store.path(whole), store.path("0" * 64))
     assert store.read("0" * 64) is None
     store.path("0" * 64).unlink()
-    _, again = run(recipe(tiny, reviews), copy)
+    _, again = run(small(), copy)
     assert sorted(again) == sorted([cut, other, third])
     assert records(copy) == before
 
@@ -253,7 +260,7 @@ def test_a_lock_file_goes_only_once_the_record_stands(copy):
     assert not path.exists() and store.read(key) == record
 
 
-def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
+def test_what_killed_runs_left_is_removed_in_time(small, tmp_path):
     (tmp_path / "trials").mkdir()
     names = ("left-ab12cd34", "fresh-ab12cd34")
     left, fresh = (tmp_path / "trials" / f".{name}.layerscout-part.json" for name in names)
@@ -262,12 +269,12 @@ def test_what_killed_runs_left_is_removed_in_time(tiny, reviews, tmp_path):
         path.write_text("{")
     for path in (left, beside):
         os.utime(path, (0, 0))
-    run(recipe(tiny, reviews, axes={"plan": ["top:1"]}), tmp_path)
+    run(small(axes={"plan": ["top:1"]}), tmp_path)
     assert fresh.exists() and not left.exists() and not beside.exists()
 
 
-def test_a_study_on_its_way_does_not_forget_what_it_knew(tiny, reviews, tmp_path, monkeypatch):
-    wanted = recipe(tiny, reviews, axes={"plan": ["top:1", "best-down:1@best"]})
+def test_a_study_on_its_way_does_not_forget_what_it_knew(small, tmp_path, monkeypatch):
+    wanted = small(axes={"plan": ["top:1", "best-down:1@best"]})
     run(wanted, tmp_path)
     before = (tmp_path / "study.json").read_bytes()
     for path in (tmp_path / "trials").glob("*.json"):
@@ -282,7 +289,7 @@ def test_a_study_on_its_way_does_not_forget_what_it_knew(tiny, reviews, tmp_path
     assert (tmp_path / "study.json").read_bytes() == before
 
 
-def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypatch):
+def test_a_full_disk_ends_the_study_in_a_line(small, tmp_path, monkeypatch):
     write = Store.write
 
     def full(store, record):
@@ -297,7 +304,7 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Store, "write", full)
-    wanted = recipe(tiny, reviews)
+    wanted = small()
     with pytest.raises(DiskError, match="No space left on device"):
         run(wanted, tmp_path)
     assert len(records(tmp_path)) == 2
@@ -307,30 +314,26 @@ def test_a_full_disk_ends_the_study_in_a_line(tiny, reviews, tmp_path, monkeypat
     assert len(ran) == 2
 
 
-def test_a_trial_that_a_full_disk_stops_has_no_record(tiny, reviews, tmp_path, monkeypatch):
+def test_a_trial_that_a_full_disk_stops_has_no_record(small, tmp_path, monkeypatch):
     def full(*_):
         raise DiskError("cannot write the model: No space left on device")
 
     monkeypatch.setitem(runners.RUN, "tune", full)
     with pytest.raises(DiskError, match="No space left on device"):
-        run(recipe(tiny, reviews), tmp_path)
+        run(small(), tmp_path)
     assert records(tmp_path) == {}  # so the same command runs it
 
 
-def test_a_pilot_tries_the_rates_with_one_seed(tiny, reviews, tmp_path):
+def test_a_pilot_tries_the_rates_with_one_seed(small, tmp_path):
     axes = {"plan": ["top:1"], "seed": [0, 1, 2]}
-    wanted = recipe(tiny, reviews, axes=axes)
-    content = wanted.model_dump(exclude_defaults=True)
-    content["grids"]["tuned"] |= {"rates": {"other": [1e-3, 3e-2]}, "pilot": True}
-    del content["grids"]["tuned"]["settings"]["learning_rate"]
-    found, ran = run(make_recipe(content), tmp_path)
+    pilot = {"rates": {"other": [1e-3, 3e-2]}, "pilot": True}
+    wanted = small(axes=axes, settings={"learning_rate": None}, tuned=pilot)
+    found, ran = run(wanted, tmp_path)
     assert len(ran) == 4  # two rates with seed 0, and the better of them with the others
-    tried = {
-        cell.values["learning_rate"]: cell for cell in found.cells if cell.values["seed"] == "0"
-    }
     values = {
-        rate: found.store.read(cell.trial.key)["result"]["best"]["value"]
-        for rate, cell in tried.items()
+        cell.values["learning_rate"]: found.store.read(cell.trial.key)["result"]["best"]["value"]
+        for cell in found.cells
+        if cell.values["seed"] == "0"
     }
     best = max(values, key=values.get)
     assert {c.values["learning_rate"] for c in found.cells if c.values["seed"] != "0"} == {best}
@@ -358,9 +361,9 @@ def test_plans_follow_from_a_scan_that_runs_once(tiny, telling, tmp_path):
     assert scan["result"]["task"]["examples_used"] == 270  # a tenth is held out
 
 
-def test_what_is_impossible_is_told_before_anything_runs(tiny, reviews, tmp_path):
+def test_what_is_impossible_is_told_before_anything_runs(small, tmp_path):
     axes = {"plan": ["head:9", "head:2"], "method": ["full", "lora"], "edits": [None, "reinit:9"]}
-    found = estimate(recipe(tiny, reviews, axes=axes), tmp_path)
+    found = estimate(small(axes=axes), tmp_path)
     refused = {
         (cell.values["plan"], cell.values["method"], cell.values["edits"]): cell.refused
         for cell in found.cells
@@ -381,19 +384,19 @@ def test_what_is_impossible_is_told_before_anything_runs(tiny, reviews, tmp_path
         ({"checkpoints": [1, 3], "epochs": 2}, "[1, 3] go beyond the 2 epochs"),
     ],
 )
-def test_a_tuning_that_leaves_nothing_to_read_is_refused(tiny, reviews, tmp_path, settings, told):
+def test_a_tuning_that_leaves_nothing_to_read_is_refused(small, tmp_path, settings, told):
     grids = {"seen": {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher"}}}
     asked = {"axes": {"plan": ["full"]}, "settings": settings}
-    expect_refused(told, run, recipe(tiny, reviews, **asked, grids=grids), tmp_path)
+    expect_refused(told, run, small(**asked, grids=grids), tmp_path)
     assert not (tmp_path / "trials").exists()
-    estimate(recipe(tiny, reviews, **asked), tmp_path)  # where nobody reads it
+    estimate(small(**asked), tmp_path)  # where nobody reads it
 
 
-def test_tuned_models_are_read_by_the_other_verbs(tiny, reviews, tmp_path):
+def test_tuned_models_are_read_by_the_other_verbs(small, tiny, tmp_path):
     more = {name: grid for name, grid in GRIDS.items() if name != "tuned"}
     axes = {"plan": ["full"], "seed": [0, 1]}
     figures = [{"title": "Skips", "kind": "skips", "grid": "judged"}]
-    wanted = recipe(tiny, reviews, axes=axes, grids=more, figures=figures)
+    wanted = small(axes=axes, grids=more, figures=figures)
     found, _ = run(wanted, tmp_path)
     failed = [r["error"] for r in records(tmp_path).values() if r["status"] == "failed"]
     assert failed == []
@@ -426,21 +429,19 @@ def test_tuned_models_are_read_by_the_other_verbs(tiny, reviews, tmp_path):
     assert ran == [by["tuned"][0].trial.key] and kept.exists()
 
 
-def test_edits_are_swept_to_fit_the_model(tiny, reviews, tmp_path):
-    found, _ = run(
-        recipe(tiny, reviews, axes={"edits": ["incremental"], "plan": ["full"]}), tmp_path
-    )
+def test_edits_are_swept_to_fit_the_model(small, tmp_path):
+    found, _ = run(small(axes={"edits": ["incremental"], "plan": ["full"]}), tmp_path)
     assert [cell.values["kept"] for cell in found.cells] == [0, 1, 2, 3, 4]
     assert [cell.values["edits"] for cell in found.cells][3:] == ["reinit:4-4", "none"]
     assert [record["status"] for record in records(tmp_path).values()] == ["done"] * 5
 
 
-def test_every_order_of_blocks_has_examples_of_its_own(tiny, reviews, tmp_path):
+def test_every_order_of_blocks_has_examples_of_its_own(small, tmp_path):
     # Tamkin et al. 2020, App. C: "we randomly sample a different dataset for each trial index".
     axes = {"edits": ["permutations:2"], "plan": ["full"]}
     for seeds, expected in (({}, {"0": 0, "1": 1}), ({"seed": 5}, {"0": 5, "1": 5})):
-        small = {"examples": 16, "sample_seed": None, **seeds}
-        wanted = recipe(tiny, reviews, axes=axes, settings=small)
+        settings = {"examples": 16, "sample_seed": None, **seeds}
+        wanted = small(axes=axes, settings=settings)
         found = {
             cell.values["permutation"]: cell.trial.arguments
             for cell in estimate(wanted, tmp_path).cells
@@ -460,7 +461,7 @@ def test_full_is_full_however_it_is_written(tiny, reviews, tmp_path):
     assert epochs == {"full": 10, "(1, 4, 4)": 10, "top:4": 10, "top:3": 20, "blocks:1-4@4": 10}
 
 
-def test_heads_are_tuned_on_as_many_examples_as_asked(tiny, reviews, tmp_path, monkeypatch):
+def test_heads_are_tuned_on_as_many_examples_as_asked(small, tmp_path, monkeypatch):
     asked = []
 
     def noted(*arguments, **options):
@@ -472,7 +473,7 @@ def test_heads_are_tuned_on_as_many_examples_as_asked(tiny, reviews, tmp_path, m
     # The last one has no heads to tune, as Table 10 of Xie et al. 2022, whose trials failed.
     for judged in (heads | {"examples": "all"}, heads | {"examples": 20}, heads, {"examples": 20}):
         grids = {"judged": {"verb": "evaluate", "of": "tuned", "settings": {"edits": [], **judged}}}
-        run(recipe(tiny, reviews, axes={"plan": ["head:4"]}, grids=grids), tmp_path)
+        run(small(axes={"plan": ["head:4"]}, grids=grids), tmp_path)
     assert asked == ["all", 20, None, None]
 
 
@@ -552,8 +553,8 @@ def test_contents_go_by_what_is_in_the_files(tiny, reviews, tmp_path):
     assert context.task_content({"data": str(two)}) != whole
 
 
-def test_an_estimate_counts_what_the_trials_will(tiny, reviews, tmp_path, copy):
-    wanted = recipe(tiny, reviews)
+def test_an_estimate_counts_what_the_trials_will(small, tmp_path, copy):
+    wanted = small()
     before = estimate(wanted, tmp_path)
     assert len(before.trials) == 4 and not before.done
     found, ran = run(wanted, copy)
@@ -597,7 +598,7 @@ def test_sizes_of_known_models_are_those_of_the_published_ones():
     assert large == pytest.approx(355362819, rel=1e-3)
 
 
-def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
+def test_data_comes_from_a_folder_or_is_refused(small, tmp_path, tiny, reviews):
     folder = tmp_path / "data" / "sst2"
     folder.mkdir(parents=True)
     lines = reviews.read_text().splitlines()[1:]
@@ -607,15 +608,15 @@ def test_data_comes_from_a_folder_or_is_refused(tmp_path, tiny, reviews):
     (folder / "train.csv").write_text("sentence,label\n" + "\n".join(rows) + "\n")
     context = TrialContext(Store(tmp_path), tmp_path / "data")
     assert context.task("sst2").labels == ("negative", "positive")
-    expect_refused("`data` must be a folder", run, recipe(tiny, reviews), tmp_path, data="nowhere")
+    expect_refused("`data` must be a folder", run, small(), tmp_path, data="nowhere")
     wanted = recipe(tiny, tmp_path / "none.csv", axes={"plan": ["full"]})
     expect_refused("can be run: no such file", estimate, wanted, tmp_path)
 
 
-def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
+def test_epochs_of_a_training_are_scanned(small, tmp_path):
     scans = {"verb": "scan", "of": "tuned", "settings": {"scores": "fisher", "checkpoints": [1, 2]}}
     kept, axes = {"checkpoints": [1, 2], "keep": "last"}, {"plan": ["full"]}
-    wanted = recipe(tiny, reviews, axes=axes, settings=kept, grids={"ranked": scans})
+    wanted = small(axes=axes, settings=kept, grids={"ranked": scans})
     found, _ = run(wanted, tmp_path)
     tuned, ranked = found.cells
     moved = found.store.read(ranked.trial.key)["result"]["stability"]
@@ -626,9 +627,9 @@ def test_epochs_of_a_training_are_scanned(tiny, reviews, tmp_path):
     assert last != (folder / "epochs" / "1" / "model.safetensors").read_bytes()
 
 
-def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
+def test_what_means_the_same_has_one_key(small, tmp_path):
     def keys(plan="full", **settings):
-        wanted = recipe(tiny, reviews, axes={"plan": [plan]}, settings=settings)
+        wanted = small(axes={"plan": [plan]}, settings=settings)
         return [cell.trial.key for cell in estimate(wanted, tmp_path).cells]
 
     same = [
@@ -650,9 +651,9 @@ def test_what_means_the_same_has_one_key(tiny, reviews, tmp_path):
     assert len({tuple(keys(**one)) for one in ({}, *others)}) == 6
 
 
-def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, reviews, tmp_path):
+def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(small, tmp_path):
     judged = {"verb": "evaluate", "of": "again", "settings": {"edits": ["truncate"]}}
-    wanted = recipe(tiny, reviews, axes={"plan": ["full"]})
+    wanted = small(axes={"plan": ["full"]})
     content = wanted.model_dump(exclude_defaults=True)
     content["grids"] |= {"again": content["grids"]["tuned"], "judged": judged}
     found, _ = run(make_recipe(content), tmp_path)
@@ -660,10 +661,10 @@ def test_a_trial_that_another_grid_has_is_kept_for_those_who_read_it(tiny, revie
     assert states == {"done"} and len(found.cells) == 3
 
 
-def test_models_of_other_plans_are_compared_apart(tiny, reviews, tmp_path):
+def test_models_of_other_plans_are_compared_apart(small, tmp_path):
     axes = {"plan": ["full", "top:1"], "seed": [0, 1]}
     grids = {"compared": {"verb": "compare", "of": "tuned"}}
-    wanted = recipe(tiny, reviews, axes=axes, grids=grids)
+    wanted = small(axes=axes, grids=grids)
     found = estimate(wanted, tmp_path)
     compared = [cell for cell in found.cells if cell.grid == "compared"]
     assert [cell.values["plan"] for cell in compared] == ["full", "top:1"]

@@ -214,7 +214,11 @@ def _describe(fault: Any) -> str:
     place = fault["loc"]
     model: type[pydantic.BaseModel] = Recipe
     if len(place) > 1:
-        parts = {"grids": Grid, "tables": TableSpec, "figures": FigureSpec}
+        parts: dict[str, type[pydantic.BaseModel]] = {
+            "grids": Grid,
+            "tables": TableSpec,
+            "figures": FigureSpec,
+        }
         model = parts.get(place[0], Recipe)
     if fault["type"] == "extra_forbidden":
         place = place[:-1]

@@ -94,6 +94,12 @@ def test_states_are_those_of_a_pass_to_the_cut(family, reads):
             check(one, family, tokens, np.array([16]))
 
 
+def test_cuts_and_the_tokens_that_are_read_have_their_own_entries(encoder, tokens):
+    each = [(cut, reads) for cut in (1, 2) for reads in (None, "first", "last", "mean")]
+    assert not any(run_trunk(encoder, tokens, cut, reads=reads).cached for cut, reads in each)
+    assert len(list_cache()) == 8
+
+
 def test_what_follows_the_cut_goes_on_from_the_states(family):
     tokens = family.tokenize(TEXTS)
     inputs = family.batch(tokens, ROWS)

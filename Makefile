@@ -26,6 +26,7 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python bench/mutations.py --check
 
 # Every benchmark in brief, with nothing else on the machine; the page says how long it took.
 # Where there is an accelerator, all of them once more on that.

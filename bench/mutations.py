@@ -488,17 +488,21 @@ FAULTS = (
 )
 
 
-def seed(fault: Fault, tree: Path) -> None:
-    """Put a fault into a copy of the tree.
+def place(fault: Fault, text: str) -> str:
+    """Put a fault into the text of its file.
 
     Raises:
-        SystemExit: if its text does not stand there exactly once: the code has changed.
+        SystemExit: if what it replaces does not stand there exactly once: the code has changed.
     """
-    path = tree / "src" / "layerscout" / fault.file
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
     if (count := text.count(fault.old)) != 1:
         raise SystemExit(f"{fault.file} holds {fault.old!r} {count} times, not once")
-    path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    return text.replace(fault.old, fault.new)
+
+
+def read_source(tree: Path, fault: Fault) -> str:
+    """Read the file of a fault; "" where there is none."""
+    path = tree / "src" / "layerscout" / fault.file
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def copy_tree(folder: str) -> Path:
@@ -515,7 +519,8 @@ def run_tests(tests: tuple[str, ...], fault: Fault | None, marker: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(folder)
         if fault is not None:
-            seed(fault, tree)
+            text = place(fault, read_source(tree, fault))
+            (tree / "src" / "layerscout" / fault.file).write_text(text, encoding="utf-8")
         command = [
             sys.executable,
             "-m",
@@ -548,10 +553,8 @@ def main() -> None:
     parser.add_argument("-m", dest="marker", default="not whole", help="as of pytest")
     given = parser.parse_args()
     faults = [fault for fault in FAULTS if given.only in fault.file]
-    with tempfile.TemporaryDirectory() as folder:  # an hour of runs follows
-        for fault in faults:
-            shutil.rmtree(Path(folder) / "layerscout", ignore_errors=True)
-            seed(fault, copy_tree(folder))
+    for fault in faults:  # an hour of runs follows
+        place(fault, read_source(ROOT, fault))
     if given.check:
         return
     # Tests that fail by themselves would notice any fault.

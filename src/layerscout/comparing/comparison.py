@@ -148,16 +148,7 @@ def compare(
             "versions": {name: version(name) for name in ("torch", "transformers")},
         },
         examples=len(split),
-        maps=[
-            {
-                "of": list(pair),
-                "rows": list(range(len(similarity.biased))),
-                "columns": list(range(len(similarity.biased[0]))),
-                "cka": [list(line) for line in similarity.biased],
-                "cka_debiased": [list(line) for line in similarity.debiased],
-            }
-            for pair, similarity in maps.items()
-        ],
+        maps=[_list_map(pair, similarity) for pair, similarity in maps.items()],
         clusters=[_describe_clusters(maps[i, i]) for i in range(len(read))],
         warnings=list(dict.fromkeys(warned)),
         seconds=seconds,
@@ -250,6 +241,16 @@ def _draw(task: Task, examples: int | Literal["all"], seed: int) -> Split:
         split, len(task.labels), examples=wanted, balanced=False, per_class=None, seed=seed
     )
     return split.take(rows)
+
+
+def _list_map(pair: tuple[int, int], similarity: SimilarityMap) -> dict[str, Any]:
+    return {
+        "of": list(pair),
+        "rows": list(range(len(similarity.biased))),
+        "columns": list(range(len(similarity.biased[0]))),
+        "cka": [list(line) for line in similarity.biased],
+        "cka_debiased": [list(line) for line in similarity.debiased],
+    }
 
 
 def _describe_clusters(similarity: SimilarityMap) -> dict[str, Any]:

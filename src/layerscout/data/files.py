@@ -26,13 +26,13 @@ class File:
     Attributes:
         name: what messages call it.
         suffix: the ending of its name in lower case; ".csv" also of a compressed x.csv.gz.
-        open: opens it for reading bytes.
+        open_bytes: opens it for reading.
         compressed: whether gzip packed it.
     """
 
     name: str
     suffix: str
-    open: Callable[[], IO[bytes]]
+    open_bytes: Callable[[], IO[bytes]]
     compressed: bool = False
 
     @classmethod
@@ -61,7 +61,7 @@ def find_suffix(path: Path) -> str:
 
 def read_lines(file: File) -> Iterator[tuple[int, str]]:
     """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
-    with reading(file.name), file.open() as raw:
+    with reading(file.name), file.open_bytes() as raw:
         for number, line in enumerate(gzip.GzipFile(fileobj=raw) if file.compressed else raw, 1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -240,7 +240,7 @@ def open_parquet(file: File) -> Source:
     @contextmanager
     def opened() -> Iterator[Any]:
         with reading(file.name):  # the system's own words where it will not open
-            raw = file.open()
+            raw = file.open_bytes()
         try:
             with raw, ParquetFile(raw) as parquet:
                 yield parquet

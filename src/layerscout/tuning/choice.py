@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layerscout.data import Task
 from layerscout.errors import InputError
@@ -30,8 +30,10 @@ from layerscout.plans import (
     split_embeddings,
     suggest_default_head,
 )
-from layerscout.scanning import Scan
 from layerscout.scores import SCORES
+
+if TYPE_CHECKING:
+    from layerscout.scanning import Scan
 
 # What two models have in common if a plan for the one is one for the other.
 SAME = ("family", "blocks", "hidden_size", "feed_forward")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from layerscout.data import (
     Split,
@@ -36,7 +36,6 @@ from layerscout.plans import (
     ranges,
 )
 from layerscout.progress import Show
-from layerscout.scanning import Scan
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.states import Examples, make_accelerator
 from layerscout.tuning.choice import (
@@ -48,6 +47,9 @@ from layerscout.tuning.choice import (
     read_plan,
     settle_plan,
 )
+
+if TYPE_CHECKING:
+    from layerscout.scanning import Scan
 
 # How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
 SavedAs = Literal["checkpoint", "peft", "ours"]
@@ -114,7 +116,7 @@ def resolve(
     request: TuneRequest,
     encoder: Encoder | str | Path,
     task: Task | str | Path,
-    scan: Scan | str | Path | None,
+    scan: Scan | None,
     cache_limit: int,
     progress: bool | Show,
 ) -> Tuning:
@@ -126,7 +128,6 @@ def resolve(
     specs = [read_plan(plan) for plan in (request.plan, request.against) if plan is not None]
     request = request.with_method(specs[0].method)
     method = request.method or FULL
-    scan = Scan.load(scan) if isinstance(scan, str | Path) else scan
     _check_applicable(request, specs)
     available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])

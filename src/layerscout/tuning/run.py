@@ -11,7 +11,6 @@ from layerscout.data import Task
 from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, show_progress
-from layerscout.scanning import Scan
 from layerscout.states import is_first_process
 from layerscout.tuning.judging import judge, load_kept
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
@@ -28,6 +27,7 @@ from layerscout.tuning.stages import (
 
 if TYPE_CHECKING:
     from layerscout.plans import TuneOptions
+    from layerscout.scanning import Scan
 
 
 @add_options(Running, TuneRequest)
@@ -69,6 +69,10 @@ def tune(
     running, given = take_options(Running, options)
     request = resolve_request(TuneRequest, plan, given, "plan")
     progress = progress if is_first_process() else False
+    if isinstance(scan, str | Path):
+        from layerscout.scanning import Scan
+
+        scan = Scan.load(scan)
     tuning = resolve(request, encoder, task, scan, running.cache_limit, progress)
     running.check_checkpoints(tuning)
     about: dict[str, Any] = {}

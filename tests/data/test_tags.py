@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from layerscout.data import Tags
+from layerscout.data import Tags, Task
 from layerscout.data.words import count_orphans, count_spans, find_spans
 
 TYPES = ("org", "person", "work-of-art")
 IOB2 = ("O", *(f"{prefix}-{name}" for name in TYPES for prefix in "BI"))
 BIOES = ("S-person", "O", *(f"{prefix}-{name}" for name in TYPES for prefix in "IBE"), "S-org")
+BARE, MIXED = tuple("BIO"), (*"SOBEI", "B-person", "I-person")
+TYPES_OF = {BARE: ("_",), MIXED: ("_", "person")}
 
 
 def draw_tags(rng, names, sequences):
@@ -27,7 +29,7 @@ def as_lists(tags, ids):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("names", [IOB2, BIOES])
+@pytest.mark.parametrize("names", [IOB2, BIOES, BARE, MIXED])
 def test_spans_are_counted_as_by_seqeval(names):
     rng = np.random.default_rng(0)
     tags, labels = draw_tags(rng, names, 10_000)
@@ -35,7 +37,8 @@ def test_spans_are_counted_as_by_seqeval(names):
     right, found, true = count_spans(tags, labels, predicted)[0].T
     truth, answers = as_lists(tags, labels), as_lists(tags, predicted)
     by_type = precision_recall_fscore_support(truth, answers, average=None)
-    assert tags.types == TYPES and (right > 500).all() and (right < true).all()
+    assert tags.types == TYPES_OF.get(names, TYPES)
+    assert (right > 500).all() and (right < true).all()
     expected = right / found, right / true, 2 * right / (found + true), true
     np.testing.assert_allclose(by_type, expected, rtol=1e-12)
     overall = precision_recall_fscore_support(truth, answers, average="micro")
@@ -49,7 +52,7 @@ def draw_like(rng, labels, names):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("names", [IOB2, BIOES])
+@pytest.mark.parametrize("names", [IOB2, BIOES, BARE, MIXED])
 def test_spans_are_where_seqeval_finds_them(names):
     tags, ids = draw_tags(np.random.default_rng(1), names, 500)
     types, first_words, last_words = find_spans(tags, ids)
@@ -106,7 +109,46 @@ def test_no_words_and_no_spans():
         (("O", "B-x", "B-"), False),
         (("O", "B-x", "X-y"), False),
         (("O", "U-x"), False),
+        (BARE, True),
+        (("I", "O"), True),
+        (tuple("BIESO"), True),
+        (MIXED, True),
+        (("S", "O"), False),  # subjects and objects
+        (("S", "E", "A", "I"), False),  # nouns and others of Italian treebanks
     ],
 )
 def test_tags_that_mark_spans(names, are_spans):
     assert Tags(names, np.zeros(0, np.int64)).are_spans is are_spans
+
+
+@pytest.mark.parametrize(
+    ("names", "odd"),
+    [
+        ("O B-PER I-PER U-PER L-PER", "U-PER L-PER"),
+        ("o B-PER I-PER", "o"),
+        ("0 I-PER", "0"),
+        ("o b-per i-per", "o b-per i-per"),
+        ("O PER-B PER-I", "PER-B PER-I"),
+        ("O B_PER I_PER X", "B_PER I_PER X"),
+        ("O per_b", "per_b"),
+        ("O B:PER", "B:PER"),
+        ("B I O X", "X"),
+        ("b i o", "b i o"),
+        ("B M E S", "M"),
+        ("B I L U O", "L U"),
+        ("O B-PER I-PER", ""),
+        ("B I O", ""),
+        ("NOUN VERB X", ""),
+        ("NN -LRB- LS", ""),
+        ("ADV ADV_I N_SING V_SUB", ""),  # of a Persian treebank
+        ("S E A B I V RD", ""),  # of Italian ones
+        ("0 1 2", ""),
+    ],
+)
+def test_tags_of_other_schemes_are_named(names, odd):
+    rows = [names.split()] * 2
+    [*warnings] = Task.from_lists(rows, rows).warnings
+    assert len(warnings) == bool(odd)
+    if odd:
+        listed = ", ".join(name for name in sorted(names.split()) if name in odd.split())
+        assert f"mark them, not {listed}; so words are evaluated one by one" in warnings[0]

@@ -20,7 +20,8 @@ from transformers import (
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.data import make_targets
+from layerscout.data import Tags, make_targets
+from layerscout.data.words import find_spans
 from layerscout.evaluating import evaluate
 from layerscout.models import load as load_saved, make_classifier
 from layerscout.reporting import build_sections, write_card
@@ -162,6 +163,27 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     long = "the brilliant sister sleeps " * 100
     assert max(word["end"] for word in ask(long, ignore_labels=[])) > 0.9 * len(long)
     assert ask.tokenizer.model_max_length == content["settings"]["max_length"] == 128
+    for tags in (TAGS, ("O", "B", "I"), ("O", "B-long", "I-long", "E-long", "S-long")):
+        card = write_card({**content, "task": {**content["task"], "labels": tags}})
+        check_joining(ask, re.findall(r"label.get_tag = (.*)", card), tags)
+
+
+def check_joining(ask, joining, tags):
+    """Check that the pipeline, joining words as a card says, joins them to the spans we judge."""
+    assert len(joining) == (tags != TAGS)
+    if joining:
+        ask.get_tag = eval(joining[0])
+    ids = np.random.default_rng(0).integers(0, 3, 300)
+    if len(tags) > 3:  # an E- or S- that something follows is well-formed alone: end spans so
+        ends = (ids > 0) & (np.append(ids[1:], 0) != 2)
+        ids = np.where(ends, np.where(ids == 1, 4, 3), ids)
+    words = [
+        {"entity": tags[tag], "score": 1.0, "word": "word", "start": place, "end": place}
+        for place, tag in enumerate(ids)
+    ]
+    _, *spans = find_spans(Tags(tags, np.zeros(len(ids), np.int64)), ids)
+    groups = [one for one in ask.group_entities(words) if one["entity_group"] != "O"]
+    assert [(one["start"], one["end"]) for one in groups] == list(zip(*spans, strict=True))
 
 
 def run_card(card, folder):

@@ -22,7 +22,14 @@ from layerscout.errors import InputError
 
 OUTSIDE = "O"
 # Of IOB2 and BIOES: where in a span of which type a word is.
-_IN_SPAN = re.compile("([BIES])-(.+)", re.DOTALL)
+_IN_SPAN = re.compile("([BIES])(?:-(.+))?", re.DOTALL)
+# The type of spans without one (B, I and O alone, as in NCBI-disease), as `seqeval` calls it.
+_NO_TYPE = "_"
+# Tags as other schemes write them: b-per, B_PER, U-PER, or PER-B.
+_LIKE_SPANS = [
+    re.compile(form, re.DOTALL | re.IGNORECASE)
+    for form in ("([BIESLUM])(?:[-_:./ ](.+))?", "(?=.*(.)$)(.+)[-_:./ ][BIESLUM]")
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +54,14 @@ class Tags:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of spans, such as "person", in alphabetical order."""
+        """The types of spans, such as "person", in alphabetical order; "_" stands for none."""
         return tuple(sorted({type_of for _, type_of in self._parts if type_of}))
 
     @property
     def _parts(self) -> list[tuple[str, str]]:
         """The prefix and the type of each tag; of "O", itself and nothing."""
         matches = [_IN_SPAN.fullmatch(name) for name in self.names]
-        return [(one[1], one[2]) if one else (OUTSIDE, "") for one in matches]
+        return [(one[1], one[2] or _NO_TYPE) if one else (OUTSIDE, "") for one in matches]
 
     def _have(self, prefixes: str) -> np.ndarray:
         """Return which tags have one of some prefixes."""
@@ -62,9 +69,34 @@ class Tags:
 
 
 def mark_spans(names: Sequence[str]) -> bool:
-    """Return whether tags of these names mark spans: B-, I-, E- or S- and a type, or "O"."""
+    """Return whether tags of these names mark spans: B-, I-, E- or S- and a type, or "O".
+
+    The letters alone do so, too, if there is a B, or an I beside O; S and O may be anything.
+    """
     inside = [name for name in names if name != OUTSIDE]
-    return bool(inside) and all(map(_IN_SPAN.fullmatch, inside))
+    sure = any("-" in name for name in inside) or "B" in inside or {"I", OUTSIDE} <= {*names}
+    return sure and all(map(_IN_SPAN.fullmatch, inside))
+
+
+def find_other_schemes(names: Sequence[str]) -> list[str]:
+    """Return the tags that mark no spans, where these or the others look as if they should.
+
+    Others do if they begin with B- or I-, or are B, I and O. These do if they are written as in
+    another scheme: all of them, or one that begins a type of span and one that continues it.
+    """
+    odd = [name for name in names if name != OUTSIDE and not _IN_SPAN.fullmatch(name)]
+    if mark_spans(names) or any(re.match("[BI]-.", name) for name in names):
+        return odd
+    if {"B", "I", OUTSIDE} <= {*names}:
+        return odd
+    for form in _LIKE_SPANS:
+        matches = [form.fullmatch(name) for name in names if name.upper() != OUTSIDE]
+        parts = {(one[1].upper(), one[2]) for one in matches if one}
+        begun = {type_of for part, type_of in parts if part == "B"}
+        pairs = any(type_of in begun for part, type_of in parts if part in "IELM" and type_of)
+        if begun and (pairs or all(matches)):
+            return odd
+    return []
 
 
 def find_spans(tags: Tags, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -216,6 +248,7 @@ def number_tags(
     name = tags.name
     names, order = name_classes(tags, column, fixed)
     counts = Counter(names)
+    first = labels is None
     if labels is None:
         labels = tuple(tag for tag in order if tag in counts)
         warnings += [] if fixed else find_near_duplicate_labels(labels, name, "tags")
@@ -233,6 +266,11 @@ def number_tags(
             f"learnt: {join_names(new)}"
         )
         labels = (*labels, *new)
+    if (first or new) and (odd := find_other_schemes(labels)):
+        warnings.append(
+            f"tags of {name} look like spans, but only O and names with B-, I-, E- or S- mark "
+            f"them, not {join_names(odd)}; so words are evaluated one by one, not as entities"
+        )
     numbers = number_classes(tags, column, names, labels, "tag")
     sentences = np.asarray(tags.rows)
     if mark_spans(labels) and (orphans := count_orphans(Tags(labels, sentences), numbers)):

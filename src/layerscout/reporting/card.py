@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from layerscout.data import name_metric
+from layerscout.data import list_metrics, name_metric
 from layerscout.models import overlap_windows
 from layerscout.plans import METHODS
 from layerscout.reporting.content import Table, write_markdown
@@ -90,7 +90,14 @@ def write_card(content: Mapping[str, Any]) -> str:
         speed=describe_speed(content),
         figures=_show_figures(content),
         stride=overlap_windows(settings["max_length"]),
+        other_spans=_has_other_spans(task),
     )
+
+
+def _has_other_spans(task: Mapping[str, Any]) -> bool:
+    """Return whether tags mark spans in other ways than with B- and I-."""
+    spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
+    return spans and not all(re.match("O$|[BI]-", tag) for tag in task["labels"])
 
 
 def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:

@@ -19,7 +19,7 @@ from layerscout.plans import (
     explain_options,
     options_of,
 )
-from layerscout.tuning import Running
+from layerscout.tuning import RunOptions
 
 HEAD = '''"""Options of the verbs, for editors; `make docs` writes them from the requests."""
 
@@ -37,7 +37,7 @@ from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
 
 # What each verb takes options of, its request first, and the option that is a parameter of its own.
 VERBS = {
-    "tune": ((TuneRequest, Running), "plan"),
+    "tune": ((TuneRequest, RunOptions), "plan"),
     "scan": ((ScanRequest,), None),
     "Scan.plan": ((PlanRequest,), "strategy"),
     "compare": ((CompareRequest,), None),

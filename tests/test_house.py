@@ -48,7 +48,7 @@ HOMES = {
     "ray": {"cluster"},
     "ruamel": {"yaml"},
     "safetensors": {"models", "tuning"},
-    "sklearn": {"data.metrics", "scores"},
+    "sklearn": {"scores"},
     "torch": {
         "states",
         "models",

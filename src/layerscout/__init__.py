@@ -3,7 +3,7 @@
 import layerscout as ls
 
 scan = ls.scan(ls.Encoder.load("roberta-large"), ls.Task.load("reviews.csv"))
-scan.best()     # the state where the classes lie furthest apart
+scan.best()     # the best state, by the scan's first score
 scan.table()    # every state, as a data frame
 ls.plot(scan)   # the curve
 """

@@ -10,7 +10,7 @@ from layerscout.errors import InputError
 from layerscout.plans import Adapter, Plan, make_method, make_plan
 from layerscout.scanning import Scan, scan
 from layerscout.scores import DEFAULT
-from layerscout.tuning.choice import read_plan
+from layerscout.tuning.plan_spec import read_plan
 from tiny import tiny_checkpoint
 
 READS = {

@@ -15,7 +15,7 @@ from tuned import NAMES, cheaply, copied, differing, fitted, labels_for, load, t
 @pytest.mark.parametrize("notation", ["(3, 3, 3)", "full"])
 def test_it_is_linear_in_the_mean_of_the_tokens(encoder, notation):
     encoder, plan = fitted(encoder, notation)
-    model = make_classifier(encoder, plan, NAMES, head="mean-linear")
+    model = make_classifier(encoder, plan, NAMES, classifier="mean-linear")
     tokens = encoder.tokenize(SENTENCES)
     rows = np.arange(5)
     inputs = encoder.batch(tokens, rows)
@@ -31,12 +31,14 @@ def test_it_is_linear_in_the_mean_of_the_tokens(encoder, notation):
 
 
 def test_the_layer_alone_is_new(encoder):
-    model = make_classifier(encoder, make_plan("full", encoder.blocks), NAMES, head="mean-linear")
+    model = make_classifier(
+        encoder, make_plan("full", encoder.blocks), NAMES, classifier="mean-linear"
+    )
     head = {name for name, place in locate_parameters(model).items() if place == "head"}
     final = f"encoder.{encoder.family.final_norm}."
     norm = {name for name, _ in model.named_parameters() if name.startswith(final)}
     assert head == {"classifier.weight", "classifier.bias"} | norm
-    shape = encoder.shape(len(NAMES), head="mean-linear")
+    shape = encoder.shape(len(NAMES), classifier="mean-linear")
     assert shape.parameters.total == sum(p.numel() for p in model.parameters())
     assert shape.parameters.head == 16 * 3 + 3 + 16 * len(norm)
     own = encoder.model.state_dict()
@@ -48,9 +50,9 @@ def test_the_layer_alone_is_new(encoder):
 @pytest.mark.parametrize("notation", ["(3, 4, 4)", "head:3"])
 def test_from_the_cut_it_gives_the_same(encoder, notation):
     encoder, plan = fitted(encoder, notation)
-    model = make_classifier(encoder, plan, NAMES, head="mean-linear")
+    model = make_classifier(encoder, plan, NAMES, classifier="mean-linear")
     tokens, labels, rows = encoder.tokenize(SENTENCES[:6]), labels_for(6), np.arange(6)
-    cut = Examples.prepare(encoder, plan, tokens, Targets.of(labels), head="mean-linear")
+    cut = Examples.prepare(encoder, plan, tokens, Targets.of(labels), classifier="mean-linear")
     alone = not plan.tuned and encoder.family.final_norm is None
     assert cut.trunk is not None and cut.trunk.reads == ("mean" if alone else None)
     with torch.no_grad():

@@ -20,7 +20,6 @@ from layerscout.plans import (
     cost,
     list_strategies,
     make_plan,
-    pays_for_scan,
     suggest_default_head,
 )
 
@@ -91,10 +90,6 @@ def test_a_head_goes_to_two_thirds_or_above_where_more_is_read():
     assert suggest_default_head(12, "why") == HeadSuggestion(
         8, "why: state 8 is at two thirds of the depth"
     )
-
-
-def test_a_scan_takes_a_quarter_of_the_budget_at_most():
-    assert pays_for_scan(0.1, 0.4) and not pays_for_scan(0.11, 0.4)
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 50.0, float("nan"), float("inf")])

@@ -19,7 +19,7 @@ from layerscout.plans import (
     peak_memory,
 )
 from layerscout.states import Examples
-from layerscout.tuning.runs import Stepper
+from layerscout.tuning.stepping import Stepper
 from live import LiveBytes
 from tiny import FAMILIES, SENTENCES, tiny_checkpoint
 

@@ -7,7 +7,7 @@ import pytest
 from inputs import expect_refused
 from layerscout.models import Encoder
 from layerscout.plans import FULL, Adapter, LoRA, Plan, PrefixTuning, Work
-from layerscout.tuning.choice import Target, choose_plan, read_plan, settle_plan
+from layerscout.tuning.plan_spec import Target, choose_plan, read_plan, settle_plan
 from tuned import cheaply, load, task_of
 
 WORK = Work(examples=100, validation=10, tokens=12.0, epochs=3)

@@ -18,8 +18,8 @@ from layerscout.files import lock_folder
 from layerscout.models import make_classifier
 from layerscout.plans import Settings
 from layerscout.tuning import training as module
-from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
+from layerscout.tuning.stepping import pick_epoch
 from layerscout.tuning.training import train
 from tuned import NAMES, cheaply, copied, differing, examples_of, fitted, labels_for, task_of
 

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from inputs import expect_refused
 from layerscout.errors import DiskError
 from layerscout.plans import Settings
-from layerscout.tuning.runs import Epoch, Run
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
+from layerscout.tuning.stepping import Epoch, Run
 
 ABOUT = {"plan": "(5, 6, 6)", "learning rates": [1e-3], "data": "abc"}
 

@@ -7,7 +7,7 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.errors import LayerscoutError
-from layerscout.tuning.running import TRACKERS, check_tracker, tracking
+from layerscout.tuning.run_options import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 
 tensorboard = pytest.mark.skipif(

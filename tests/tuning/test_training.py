@@ -18,7 +18,7 @@ from layerscout.models.encoder import shorten_weights
 from layerscout.plans import FULL, LoRA, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import runs, training
-from layerscout.tuning.runs import Epoch, balance_classes, pick_epoch
+from layerscout.tuning.stepping import Epoch, pick_epoch, weigh_classes
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
     NAMES,
@@ -262,7 +262,7 @@ def test_balanced_classes_count_alike(still):
     expected = float(np.mean(losses.detach().numpy() * weights))
     assert run.curve[0].training_loss == pytest.approx(expected, abs=1e-5)
     few = Examples(None, Targets.of(np.array([0, 0, 2])), None)
-    assert balance_classes(few, model).tolist() == [0.75, 1.0, 1.5]  # class 1 does not occur
+    assert weigh_classes(few, model).tolist() == [0.75, 1.0, 1.5]  # class 1 does not occur
 
 
 def test_a_batch_of_a_step_whose_loss_is_not_finite_changes_nothing(still, monkeypatch):

@@ -28,7 +28,7 @@ from layerscout.plans import (
     make_plan,
 )
 from layerscout.tuning import judging, stages, tune
-from layerscout.tuning.runs import Epoch, Run
+from layerscout.tuning.stepping import Epoch, Run
 from tuned import NO_DROPOUT, cheaply, copied, differing, lists, load, task_of
 
 

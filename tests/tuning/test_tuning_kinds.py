@@ -26,7 +26,7 @@ from layerscout.models import Encoder, base_of, make_classifier, resume_at
 from layerscout.plans import Settings
 from layerscout.reporting import write_card
 from layerscout.states import Examples, make_batch, make_batches, predict
-from layerscout.tuning.runs import compute_loss
+from layerscout.tuning.stepping import compute_loss
 from layerscout.tuning.training import train
 from telling import numbers_task
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint

@@ -27,7 +27,7 @@ from layerscout.models import load as load_saved, make_classifier
 from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
-from layerscout.tuning.runs import compute_loss
+from layerscout.tuning.stepping import compute_loss
 from tiny import EACH_FAMILY
 from tuned import (
     ROOM,

@@ -78,7 +78,7 @@ def make_classifier(
     seed: int = 0,
     fresh_head: bool = False,
     kind: Kind = "classification",
-    head: Classifier = "family",
+    classifier: Classifier = "family",
     shares: np.ndarray | None = None,
 ) -> Any:
     """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
@@ -94,7 +94,7 @@ def make_classifier(
         seed: draws the random part of the head.
         fresh_head: draw the whole head, whatever the checkpoint brings.
         kind: of the task.
-        head: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
+        classifier: "mean-linear" for a linear layer on the mean of the tokens, drawn by `seed`.
         shares: how often each label occurs in training, (K,), each in (0, 1). A new output layer
             then starts with biases that predict just that, and not one half of each label, or all
             tags alike: of rare ones AdamW needs hundreds of steps to get there, during which it
@@ -110,17 +110,18 @@ def make_classifier(
     plan = plan.on(encoder.blocks)
     check_tied(plan, shared_weights(encoder.model.config))
     config = _label_config(cut_config(encoder.model.config, plan.head), labels, kind)
-    auto = model_class(config, kind, head)
+    auto = model_class(config, kind, classifier)
     model = make_unweighted(auto, config)
     keep_family(model, encoder.family)
     trained = {name for name, place in locate_parameters(model).items() if tunes(plan, place)}
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
-    heads, new = _load_head(encoder, auto, config, seed, fresh_head or head == "mean-linear")
+    linear = classifier == "mean-linear"
+    heads, new = _load_head(encoder, auto, config, seed, fresh_head or linear)
     if shares is not None:
         heads = heads | _start_biases(heads, new, shares, kind)
     # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
-    start = heads | bodies if head == "mean-linear" and not fresh_head else bodies | heads
+    start = heads | bodies if linear and not fresh_head else bodies | heads
     model.load_state_dict(
         {
             # A weight in bfloat16 has 8 bits: most steps of AdamW would leave it as it is.

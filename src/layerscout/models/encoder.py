@@ -157,10 +157,10 @@ class Encoder:
         return int(self.model.config.num_hidden_layers)
 
     def shape(
-        self, labels: int, kind: Kind = "classification", head: Classifier = "family"
+        self, labels: int, kind: Kind = "classification", classifier: Classifier = "family"
     ) -> ModelShape:
         """Return the sizes and parameter counts with a head; see `model_shape`."""
-        return model_shape(self.model.config, labels, kind, head, self.family)
+        return model_shape(self.model.config, labels, kind, classifier, self.family)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128

@@ -73,7 +73,7 @@ def save_trained(
     card: str = "",
     *,
     kind: Kind = "classification",
-    head: Classifier = "family",
+    classifier: Classifier = "family",
     max_length: int,
 ) -> None:
     """Write what was trained, not by LoRA, and which base it belongs to.
@@ -84,7 +84,7 @@ def save_trained(
         folder: where it goes; an earlier one is replaced once the new one is whole.
         card: the model card, in Markdown.
         kind: of the task.
-        head: what reads the last state.
+        classifier: what reads the last state.
         max_length: tokens of a text that it was trained on at the most.
 
     Raises:
@@ -101,7 +101,7 @@ def save_trained(
         "options": asdict(trainable.method),
         "plan": trainable.plan.as_dict(),
         "kind": kind,
-        "classifier": head,
+        "classifier": classifier,
         "labels": [config.id2label[i] for i in range(config.num_labels)],
         "thresholds": getattr(config, "thresholds", None),
         "max_length": max_length,
@@ -192,7 +192,9 @@ def load_trained(
         ) from error
     encoder = _restore_base(encoder, about["base"], plan.head, source)
     kind = about["kind"]
-    model = make_classifier(encoder, plan, about["labels"], kind=kind, head=about["classifier"])
+    model = make_classifier(
+        encoder, plan, about["labels"], kind=kind, classifier=about["classifier"]
+    )
     if (thresholds := about.get("thresholds")) is not None:
         model.config.thresholds = thresholds
     make_trainable(model, plan, method)

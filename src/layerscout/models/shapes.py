@@ -29,20 +29,22 @@ def make_unweighted(kind: Any, config: Any) -> Any:
         return kind.from_config(config)
 
 
-def model_class(config: Any, kind: Kind = "classification", head: Classifier = "family") -> Any:
+def model_class(
+    config: Any, kind: Kind = "classification", classifier: Classifier = "family"
+) -> Any:
     """Return the Auto class that puts the family's own head for a kind of task on an encoder.
 
     Args:
         config: the transformers configuration of a supported family.
         kind: of the task, as `layerscout.data.task.Kind` names it.
-        head: "mean-linear" for the class that does it for a linear layer on the mean.
+        classifier: "mean-linear" for the class that does it for a linear layer on the mean.
 
     Raises:
         InputError: if the family has no head for this kind.
     """
     import transformers
 
-    if head == "mean-linear":
+    if classifier == "mean-linear":
         from layerscout.models.mean_linear import MeanLinear
 
         if ENDINGS[kind] != ENDINGS["classification"]:
@@ -77,7 +79,7 @@ def model_shape(
     config: Any,
     labels: int,
     kind: Kind = "classification",
-    head: Classifier = "family",
+    classifier: Classifier = "family",
     family: Family | None = None,
 ) -> ModelShape:
     """Count the parameters of a model with its family's own head, without making any weights.
@@ -86,7 +88,7 @@ def model_shape(
         config: the transformers configuration of a supported family.
         labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
         kind: of the task; the head for multiple choice has one output whatever `labels` says.
-        head: as for `model_class`.
+        classifier: as for `model_class`.
         family: as loading found it; the table's row unless it is given.
 
     Raises:
@@ -95,10 +97,10 @@ def model_shape(
     family = family or FAMILIES[config.model_type]
     config = copy.deepcopy(config)
     config.num_labels = max(1, labels)
-    key = type(config), config.to_json_string(use_diff=False), kind, head, family
+    key = type(config), config.to_json_string(use_diff=False), kind, classifier, family
     if key in _SHAPES:
         return _SHAPES[key]
-    auto = model_class(config, kind, head)
+    auto = model_class(config, kind, classifier)
     with torch.device("meta"), quiet_transformers():
         model = auto.from_config(config)
     base = getattr(model, model.base_model_prefix)

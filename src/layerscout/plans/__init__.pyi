@@ -7,7 +7,6 @@ from .auto import (
     choose as choose,
     choose_head_state as choose_head_state,
     list_strategies as list_strategies,
-    pays_for_scan as pays_for_scan,
     suggest_default_head as suggest_default_head,
 )
 from .costs import (

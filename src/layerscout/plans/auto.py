@@ -13,12 +13,6 @@ from layerscout.plans.options import BUDGET
 from layerscout.plans.plan import ModelShape, Plan, check_tied
 from layerscout.plans.strategies import make_plan
 
-# The share of its budget that "auto" spent on a scan at the most, as it was measured. At a tenth
-# and a quarter of full fine-tuning, nothing that a scan showed made up for what it took from the
-# training: two thirds of the depth lost fewer points than any adviser with a scan, and at half of
-# it no more, see docs/measured/advice.md. So it makes no scan now.
-SCAN_SHARE = 0.25
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -38,12 +32,12 @@ class HeadSuggestion:
 
 
 def choose_head_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -> int:
-    """Name the state that a head should read: at two thirds of the depth, or above.
+    """Return the state that a head should read: at two thirds of the depth, or above.
 
-    It is the one nearest to two thirds, of two the upper one, unless a state above that reads more
-    for sure. What is read below it is passed over: the fewer blocks are below the head, the less
-    there is to tune. The rules for heads further down lost more points than two thirds did, and no
-    score lost fewer; see docs/measured/advice.md.
+    It is the one nearest to two thirds (the upper one of two), unless a state above it is better
+    beyond noise. A better state below it does not count: the fewer blocks are below the head, the
+    fewer there are to tune. Rules that put the head further down lost more points than two thirds
+    did, and no score lost fewer; see docs/measured/advice.md.
 
     Args:
         blocks: of the model.
@@ -60,11 +54,6 @@ def suggest_default_head(blocks: int, reason: str) -> HeadSuggestion:
     """Name a state where no examples say which."""
     state = choose_head_state(blocks)
     return HeadSuggestion(state, f"{reason}: state {state} is at two thirds of the depth")
-
-
-def pays_for_scan(share: float, budget: float) -> bool:
-    """Return whether "auto" scanned first, by the FLOPs of the scan and the budget, as shares."""
-    return share <= SCAN_SHARE * budget
 
 
 def choose(

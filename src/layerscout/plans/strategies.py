@@ -198,7 +198,8 @@ def _misspelt(text: str) -> InputError:
     name = re.split("[:@]", text)[0]
     if name == "auto":
         return InputError(
-            "auto compares costs and needs a scan; use layerscout plan (in Python: scan.plan())"
+            "auto compares costs, so it needs the model and the data; use layerscout plan or tune "
+            "(in Python: scan.plan() or layerscout.tune)"
         )
     forms = [form for form in STRATEGIES if re.split("[:@]", form)[0] == name]
     shown = text if len(text) <= 60 else f"{text[:57]}..."

@@ -202,10 +202,10 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
     if majority is not None and not any(low is not None and low > majority for low in score.low):
         always = f"always giving the same answer ({majority:.2f})"
-        return _name_unread(score, blocks, f"no head is shown to do better than {always}")
+        return _suggest_default(score, blocks, f"no head is shown to do better than {always}")
     if apart is not None and tied and not any(apart[1:]):
         reason = f"no state is clearly best by {name_score(key)} ({describe_tie(best, tied)})"
-        return _name_unread(score, blocks, reason)
+        return _suggest_default(score, blocks, reason)
     state = score.details.get("named", choose_head_state(blocks, best))
     state = best if score.values[state] is None else state
     value, top, gaps = score.values[state], score.values[blocks], score.details.get("behind_named")
@@ -228,8 +228,11 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     return HeadSuggestion(state, words)
 
 
-def _name_unread(score: Score, blocks: int, reason: str) -> HeadSuggestion:
-    """Name a state blindly, but not one without a value, as above a block whose values overflow."""
+def _suggest_default(score: Score, blocks: int, reason: str) -> HeadSuggestion:
+    """Return the default state, or the highest one below it that has a value.
+
+    States above a block whose values overflow have none.
+    """
     named = suggest_default_head(blocks, reason)
     seen = [s for s in range(1, named.state + 1) if score.values[s] is not None]
     if not seen or seen[-1] == named.state:

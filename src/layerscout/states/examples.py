@@ -69,7 +69,7 @@ class Examples:
         tokens: Tokens,
         answers: Targets,
         *,
-        head: Classifier = "family",
+        classifier: Classifier = "family",
         **options: Any,
     ) -> Examples:
         """Run the trunk of a plan over examples, or read its states from the cache.
@@ -79,12 +79,12 @@ class Examples:
             plan: for this encoder; see `Plan.on`.
             tokens: the n C texts of the examples.
             answers: what is right for them.
-            head: the classifier, which may read only one token's state, or the mean of all.
+            classifier: the head, which may read only one token's state, or the mean of all.
             **options: as for `run_trunk`.
         """
         if plan.cut is None:
             return cls(tokens, answers, None)
-        reads = None if plan.tuned else _find_head_token(encoder, tokens, head)
+        reads = None if plan.tuned else _find_head_token(encoder, tokens, classifier)
         states = run_trunk(encoder, tokens, plan.cut, reads=reads, **options)
         if reads == "mean":
             tokens = tokens.keep(np.zeros(len(tokens), dtype=np.int64))
@@ -93,11 +93,11 @@ class Examples:
         return cls(tokens, answers, states)
 
 
-def _find_head_token(encoder: Encoder, tokens: Tokens, head: Classifier) -> HeadToken | None:
+def _find_head_token(encoder: Encoder, tokens: Tokens, classifier: Classifier) -> HeadToken | None:
     """Return what a head on frozen states reads of each text; None if it reads every token."""
     if tokens.words is not None:
         return None
-    if head == "family":
+    if classifier == "family":
         return find_head_token(encoder.model)
     # A norm before the mean is not one after it.
     return "mean" if encoder.family.final_norm is None else None

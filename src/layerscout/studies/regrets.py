@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 
 from layerscout.data import evaluate_groups
 from layerscout.models import read_token
-from layerscout.plans import choose_head_state, pays_for_scan, usual_pooling
+from layerscout.plans import choose_head_state, usual_pooling
 from layerscout.reporting import Table
 from layerscout.scanning import name_head
 from layerscout.scores import DEFAULT, RETIRED, SCORES, Score, name_score
@@ -38,6 +38,8 @@ DRAWS, HALVINGS, MANY_HALVINGS = 200, 4, 100
 MOST = 2 / 3
 # What `auto` names, the mean rank over all scores, and the adviser that lost least elsewhere.
 AUTO, RANKS, ELSEWHERE = "auto", "mean rank of all scores", "the best adviser elsewhere"
+# The share of its budget that `auto` spent on a scan at the most, when it made one of its own.
+SCAN_SHARE = 0.25
 # What is expected of a plan that is drawn among all that fit.
 ANY = "any plan"
 
@@ -117,7 +119,7 @@ class Pair:
             return self.list_fitting(budget)
         if adviser in RULES:
             state = RULES[adviser](self.blocks)
-        elif adviser == AUTO and not pays_for_scan(self.scan_share, budget):
+        elif adviser == AUTO and self.scan_share > SCAN_SHARE * budget:
             state = choose_head_state(self.blocks)
         elif adviser not in self.best:  # not scanned
             return []

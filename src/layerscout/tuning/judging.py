@@ -20,9 +20,9 @@ from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import Examples, make_accelerator, predict
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import Tuning, encode_split
-from layerscout.tuning.running import Measure
-from layerscout.tuning.runs import pick_epoch
-from layerscout.tuning.stages import TunedPlan, start_head
+from layerscout.tuning.run_options import Measure
+from layerscout.tuning.stages import TunedPlan, start_model
+from layerscout.tuning.stepping import pick_epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Judgement:
 
 def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     """Return what was trained, with the parameters that count, and the model saved of it."""
-    trainable = start_head(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed)
+    trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"

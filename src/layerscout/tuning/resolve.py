@@ -38,7 +38,7 @@ from layerscout.plans import (
 from layerscout.progress import Show
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.states import Examples, make_accelerator
-from layerscout.tuning.choice import (
+from layerscout.tuning.plan_spec import (
     PlanSpec,
     Target,
     check_same,
@@ -74,7 +74,7 @@ class Tuning(Target):
         request: what was requested.
         settings: how runs train.
         work: how much training that is, with the states at the cut kept.
-        head: what reads the last state.
+        classifier: what reads the last state.
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
         sweeps: the plan, and perhaps the one to compare with, with their rates.
@@ -88,7 +88,7 @@ class Tuning(Target):
     request: TuneRequest
     settings: Settings
     work: Work
-    head: Classifier
+    classifier: Classifier
     cache_limit: int
     saved_as: SavedAs
     sweeps: Sequence[Sweep]
@@ -134,11 +134,11 @@ def resolve(
     settle = partial(
         request.settle, task.name, task.train.examples, task.metric, task.kind, task.labels
     )
-    settings, head = settle()
+    settings, classifier = settle()
     _check_settings(settings, task)
-    saved_as = _choose_format(method, head, request)
-    encoder = _load_encoder(encoder, request, task, head)
-    shape = encoder.shape(len(task.labels), task.kind, head)
+    saved_as = _choose_format(method, classifier, request)
+    encoder = _load_encoder(encoder, request, task, classifier)
+    shape = encoder.shape(len(task.labels), task.kind, classifier)
     score = request.score or (DEFAULT if scan is None else scan.leading_score())
     target = Target(encoder, task, shape, method, scan, score)
     warnings, scan_seconds = _check_target(target, specs), None
@@ -170,7 +170,7 @@ def resolve(
         request=request,
         settings=settings,
         work=replace(work, epochs=_count_epochs(settings, training), cached=True),
-        head=head,
+        classifier=classifier,
         cache_limit=cache_limit,
         saved_as=saved_as,
         sweeps=[Sweep(choice, _list_rates(choice, request, target)) for choice in choices],
@@ -215,11 +215,11 @@ def _check_settings(settings: Settings, task: Task) -> None:
 
 
 def _load_encoder(
-    encoder: Encoder | str | Path, request: TuneRequest, task: Task, head: Classifier
+    encoder: Encoder | str | Path, request: TuneRequest, task: Task, classifier: Classifier
 ) -> Encoder:
     """Load the encoder, untie its blocks and edit them, as far as that was requested."""
     encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
-    model_class(encoder.model.config, task.kind, head)
+    model_class(encoder.model.config, task.kind, classifier)
     if request.untie:
         from layerscout.models import untie_blocks
 
@@ -302,9 +302,9 @@ def _list_rates(choice: Choice, request: TuneRequest, target: Target) -> Sequenc
     return rates or (default_learning_rate(plan, target.shape.hidden_size, method),)
 
 
-def _choose_format(method: Method, head: Classifier, request: TuneRequest) -> SavedAs:
+def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:
     formats: Mapping[str, SavedAs] = {
-        "whole": "checkpoint" if head == "family" else "ours",
+        "whole": "checkpoint" if classifier == "family" else "ours",
         "merged": "peft" if request.keep_adapter else "checkpoint",
         "apart": "ours",
     }

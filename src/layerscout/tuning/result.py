@@ -42,9 +42,9 @@ from layerscout.scanning import (
 from layerscout.states import make_accelerator
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
-from layerscout.tuning.runs import pick_epoch
 from layerscout.tuning.snapshots import Snapshots
 from layerscout.tuning.stages import TunedPlan
+from layerscout.tuning.stepping import pick_epoch
 
 # Options that `result.json` holds elsewhere: among the plan, the runs, the method and the model.
 ELSEWHERE = (
@@ -192,7 +192,7 @@ def _choose_writer(
         case "peft":
             return partial(save_peft, trainable, encoder, max_length=max_length)
         case "ours":
-            options: dict[str, Any] = {"kind": tuning.task.kind, "head": tuning.head}
+            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.classifier}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
@@ -218,7 +218,7 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "device": tuning.encoder.device.type,
         "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
-        "classifier": tuning.head,
+        "classifier": tuning.classifier,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
     }

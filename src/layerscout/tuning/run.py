@@ -16,7 +16,7 @@ from layerscout.tuning.judging import judge, load_kept
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.result import Result, make_result
-from layerscout.tuning.running import Running, describe_training
+from layerscout.tuning.run_options import RunOptions, identify_training
 from layerscout.tuning.stages import (
     Hooks,
     NothingFinishedError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from layerscout.scanning import Scan
 
 
-@add_options(Running, TuneRequest)
+@add_options(RunOptions, TuneRequest)
 def tune(
     encoder: Encoder | str | Path,
     task: Task | str | Path,
@@ -66,7 +66,7 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
     """
     # What can be refused is refused before any work.
-    running, given = take_options(Running, options)
+    running, given = take_options(RunOptions, options)
     request = resolve_request(TuneRequest, plan, given, "plan")
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
@@ -79,7 +79,7 @@ def tune(
     name = None
     if running.snapshots is not None or running.output is not None:
         # It reads all weights and examples, which every trial of a study would pay for.
-        about = describe_training(tuning)
+        about = identify_training(tuning)
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
         device, predicted = tuning.encoder.device, expect_memory(tuning)

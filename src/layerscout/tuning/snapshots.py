@@ -26,7 +26,7 @@ from layerscout.files import (
     replace_files,
     write_files,
 )
-from layerscout.tuning.runs import Epoch, Run, Stepper, pick_epoch
+from layerscout.tuning.stepping import Epoch, Run, Stepper, pick_epoch
 
 ABOUT = "training.json"
 STATE = "state.json"

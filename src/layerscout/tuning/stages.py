@@ -28,9 +28,9 @@ from layerscout.states import (
     join_process_group,
 )
 from layerscout.tuning.resolve import Sweep, Tuning
-from layerscout.tuning.running import Running, tracking
-from layerscout.tuning.runs import Run, pick_epoch
+from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
+from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
 
@@ -50,7 +50,7 @@ class Hooks:
     """
 
     show: Show
-    running: Running
+    running: RunOptions
     snapshots: Snapshots | None
     memory: int
 
@@ -144,7 +144,7 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
         Examples.prepare,
         tuning.encoder,
         plan,
-        head=tuning.head,
+        classifier=tuning.classifier,
         limit=tuning.cache_limit,
         fingerprint=fingerprint,
         progress=advance,
@@ -155,8 +155,8 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
     return first, prepare(validation.tokens, validation.answers, spare=first.trunk)
 
 
-def start_head(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
-    """Make what a run of a plan trains; see `make_classifier` and `make_trainable`."""
+def start_model(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
+    """Return the whole model of a plan, as a run starts from it or is put back into it."""
     model = make_classifier(
         tuning.encoder,
         plan,
@@ -164,7 +164,7 @@ def start_head(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
         seed=seed,
         fresh_head=tuning.request.draws_head,
         kind=tuning.task.kind,
-        head=tuning.head,
+        classifier=tuning.classifier,
         shares=tuning.training.answers.count_shares(tuning.task),
     )
     return make_trainable(model, plan, tuning.method, seed=seed)
@@ -200,7 +200,7 @@ def train_run(
             export(model, encoder.tokenizer, folder, card, max_length=length, dtype=dtype)
 
     with tracking(running.track, running.logs, label, about) as log:
-        model = start_head(tuning, plan, seed).model
+        model = start_model(tuning, plan, seed).model
         return train(
             encoder,
             model,

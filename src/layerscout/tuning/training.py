@@ -15,8 +15,8 @@ from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffl
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.states import Examples, predict
-from layerscout.tuning.runs import Epoch, Run, Stepper, compute_loss, pick_epoch
 from layerscout.tuning.snapshots import RunSnapshots
+from layerscout.tuning.stepping import Epoch, Run, Stepper, compute_loss, pick_epoch
 
 
 def train(

@@ -1,4 +1,4 @@
-"""How a tuning runs: what it may keep, save, report and measure, and how it continues."""
+"""Options that change nothing of what is trained: what is kept, saved, reported and measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from layerscout.errors import (
     make_unknown_error,
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
-from layerscout.plans import Options, option
+from layerscout.plans import Options, Settings, TuneRequest, option, options_of
 from layerscout.states import (
     DEFAULT_LIMIT,
     fingerprint_encoder,
@@ -43,6 +43,16 @@ TRACKERS: Mapping[str, str | None] = {
 }
 
 Log = Callable[[Mapping[str, float], int], None]
+
+
+# Options of a request that other entries of a training tell: its plans and settings, method, edits,
+# model and examples. Any other option changes the training by itself.
+TOLD = {
+    *("plan", "against", "score", "budget", "preset", "as_released", "learning_rate", "seed"),
+    *("method", "method_options", "keep_adapter", "classifier", "fresh_head", "edits"),
+    *("keep_layer_norm", "untie", "examples", "max_length", "save_dtype"),
+    *options_of(Settings),
+}
 
 
 class AlreadyDoneError(LayerscoutError):
@@ -77,8 +87,8 @@ def check_tracker(name: str, value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Running(Options):
-    """What a tuning keeps, saves, reports and measures; none of it changes what is trained."""
+class RunOptions(Options):
+    """What a tuning keeps, saves, reports and measures, and how it continues."""
 
     cache_limit: int = option(DEFAULT_LIMIT, _check_limit)
     """Bytes that the cache may hold once new states are added; 0 keeps none."""
@@ -130,7 +140,8 @@ class Running(Options):
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "
-                f"{tuning.head} does not save; use the method full and the family's classifier"
+                f"{tuning.classifier} does not save; use the method full and the family's "
+                "classifier"
             )
         epochs = tuning.settings.passes(len(tuning.training))
         if later := [epoch for epoch in self.checkpoints if epoch > epochs]:
@@ -186,7 +197,7 @@ class Running(Options):
         return training
 
 
-def describe_training(tuning: Tuning) -> dict[str, Any]:
+def identify_training(tuning: Tuning) -> dict[str, Any]:
     """Return what is trained on what and how: what must be the same to continue a training."""
     encoder, request = tuning.encoder, tuning.request
     fingerprint = fingerprint_encoder(encoder, encoder.blocks)
@@ -200,16 +211,14 @@ def describe_training(tuning: Tuning) -> dict[str, Any]:
     return {
         "plan": first.choice.plan.notation,
         "second plan": others[0].choice.plan.notation if others else None,
-        "race": [],  # there is none any more; trainings of earlier versions have this entry
         "method": {"name": tuning.method.name, **asdict(tuning.method)},
         **asdict(tuning.settings),
         "learning rates": [list(sweep.rates) for sweep in tuning.sweeps],
         "seeds": list(request.seed),
-        "trunk dropout": request.trunk_dropout,
-        "fresh head": request.draws_head,
         "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
-        "rate factor of re-initialised blocks": request.reinit_rate_factor,
-        "classifier": tuning.head,
+        "classifier": tuning.classifier,
+        "fresh head": request.draws_head,
+        **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in TOLD},
         "processes": make_accelerator().num_processes,
         "model (weights, versions and precision)": fingerprint,
         **splits,

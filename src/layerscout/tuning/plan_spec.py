@@ -79,7 +79,7 @@ class PlanSpec:
 
     @property
     def needs_scan(self) -> bool:
-        """Whether it follows from a scan; see `needs_scan`."""
+        """Whether it follows from the best state of a scan, or from its rank of blocks."""
         return self.choice is None and needs_scan(self.written)
 
     @property

@@ -110,7 +110,7 @@ class Stepper:
             for (decay, factor), params in groups.items()
         ]
         self.optimizer = torch.optim.AdamW(options, fused=True)
-        self.weights = balance_classes(training, model) if settings.class_weights else None
+        self.weights = weigh_classes(training, model) if settings.class_weights else None
         # Not accelerate's scaler, which exists only where its mixed precision is on: here the
         # encoder casts, and one process may hold encoders of several precisions.
         half = encoder.precision == "float16"
@@ -191,7 +191,7 @@ def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None)
     return (losses * weights.to(losses)[ids]).mean()
 
 
-def balance_classes(training: Examples, model: Any) -> Tensor:
+def weigh_classes(training: Examples, model: Any) -> Tensor:
     """Return the weights with which all classes of training count alike, (K,).
 
     n / (classes that occur × examples of the class), as scikit-learn's "balanced"; their mean over

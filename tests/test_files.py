@@ -174,6 +174,9 @@ def test_a_folder_that_cannot_be_made(tmp_path):
             check_output_folder(folder)
         with pytest.raises(InputError, match=r"cannot write .*; choose another"):
             make_output_folder(folder)
+    if Path("/proc").is_dir():  # where no folder can be made
+        with pytest.raises(InputError, match="cannot make the folder /proc/x: .*; choose another"):
+            make_output_folder(Path("/proc/x"))
     check_output_folder(tmp_path / "new" / "deep")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(InputError, match="is a link to nothing; choose another"):

@@ -273,7 +273,11 @@ def make_output_folder(path: Path) -> Path:
         InputError, DiskError: if it cannot be made; see `replace_files`.
     """
     with _explaining_faults(path):
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # a place such as /proc, where no folder can be made
+            reason = f"{error.strerror}; choose another"
+            raise InputError(f"cannot make the folder {path}: {reason}") from error
     remove_stale_temporaries(path)
     return path
 

@@ -148,6 +148,7 @@ def test_what_cannot_be_compared_is_refused(folders):
     expect_refused("no model to compare", quietly, [], task)
     expect_refused("pooling", quietly, folders["bert"], task, pooling="max")
     expect_refused("`examples` … 1..8 … got 9", quietly, folders["bert"], task, examples=9)
+    expect_refused("bytes, 0 or more, got -1", quietly, folders["bert"], task, cache_limit=-1)
 
 
 def test_the_command(run, folders, reviews, tmp_path):

@@ -289,6 +289,28 @@ def test_texts(texts: Any, labels: Any, words: str) -> None:
     expect_refused(words, Task.from_lists, texts, labels)
 
 
+FLOAT32 = "numbers to predict must be at most 1e+15 in size, for float32: task has "
+SCALE = "correct it, or scale the column"
+NUMBER_LABELS: list[tuple[list[Any], str]] = [
+    ([0.5, 1e300, 2], f"{FLOAT32}1e+300 {AT} 'label'; {SCALE}"),
+    ([1, -(10**16), 2], f"{FLOAT32}-1e+16 {AT} 'label'; {SCALE}"),
+    ([1, 2, 10**400], "needs finite numbers … row 2"),
+    ([1.7e9, 1.7e9 + 1, 1.7e9 + 9], "differ in float32 … within 9 of 1.7e+09; subtract the mean"),
+    ([1e-300, 2e-300, 0], "differ in float32 … within 2e-300 of 1e-300; … scale the column"),
+    ([3.5, 3.5, 3.5], "labels that differ: column 'label' of task is 3.5 in every row"),
+]
+
+
+@pytest.mark.parametrize(("labels", "words"), NUMBER_LABELS)
+def test_numbers(labels: list[Any], words: str) -> None:
+    expect_refused(words, Task.from_lists, list("abc"), labels, regression=True)
+
+
+def test_numbers_of_any_usual_size() -> None:
+    for labels in ([1e15, -1e15], [1e-30, 2e-30], [1700000000, 1700100000], [0, 1]):
+        assert Task.from_lists(["a", "b"], labels, regression=True).train.labels.tolist() == labels
+
+
 # --- Warnings ----------------------------------------------------------------------------------
 
 ALIKE = "differ only in case or spaces"

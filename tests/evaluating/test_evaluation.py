@@ -468,6 +468,7 @@ def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     expect_refused("`examples` … add --tune-heads", quietly, bert, TASK, examples=10)
     expect_refused("`head_epochs` … --original", quietly, bert, TASK, head_epochs=2)
     expect_refused("`head_learning_rate`", quietly, bert, TASK, head_learning_rate=1e-3)
+    expect_refused("bytes, 0 or more, got -1", quietly, bert, TASK, cache_limit=-1)
 
 
 def test_the_command(run, tmp_path, reviews):

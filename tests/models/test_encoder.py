@@ -103,6 +103,14 @@ def test_resuming_at_every_cut_gives_the_full_model(encoder):
     assert torch.equal(encoder.model(**inputs).last_hidden_state, full)  # all is put back
 
 
+@pytest.mark.parametrize("block", [-1, 5, True])
+def test_blocks_that_there_are_not(bert, block):
+    inputs = bert.batch(bert.tokenize(TEXTS[:2]), np.arange(2))
+    words = f"`block` must be a whole number in 0..4, got {block}"
+    expect_refused(words, bert.cut, inputs, block)
+    expect_refused(words, bert.resume, inputs, bert.cut(inputs, 2), block)
+
+
 def test_resuming_computes_from_the_state_alone_with_gradients(encoder):
     tokens = encoder.tokenize(TEXTS[:8])
     inputs = encoder.batch(tokens, np.arange(8))

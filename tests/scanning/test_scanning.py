@@ -193,6 +193,7 @@ def test_the_file_says_what_the_design_says(encoder, tiny, tmp_path):
         ({"probe_pooling": "last_"}, "unknown `probe_pooling` 'last_'"),
         ({"fisher_mode": "tru"}, "unknown `fisher_mode` 'tru' … 'true'"),
         ({"head_seeds": 0}, "`head_seeds` must be a whole number from 1 on, got 0"),
+        ({"cache_limit": -1}, "`cache_limit` must be a number of bytes, 0 or more, got -1"),
     ],
 )
 def test_bad_options_are_refused(encoder, options, words):

@@ -68,6 +68,16 @@ def test_values_out_of_range(bert, name, value, words):
     expect_refused(words, cheaply, bert, task_of(), "(2, 3, 4)", **{name: value})
 
 
+@pytest.mark.usefixtures("nothing_is_read")
+@pytest.mark.parametrize(
+    "options", [{"seed": [0, 1]}, {"learning_rate": [1e-3, 1e-4]}, {"against": "top:1"}]
+)
+def test_checkpoints_of_several_trainings(monkeypatch, tmp_path, options):
+    monkeypatch.setattr(Encoder, "load", None)
+    options |= {"checkpoints": {1: tmp_path / "1"}}
+    expect_refused("a single training", cheaply, "bert", task_of(), "best-down:1@top", **options)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [("examples", 100, "at most 12"), ("max_length", 1000, "1000")],

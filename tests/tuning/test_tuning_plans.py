@@ -160,6 +160,10 @@ def test_folders_of_plans_and_of_scans(bert, scan, tmp_path, monkeypatch):
     expect_refused("no scan.json", cheaply, bert, task_of(), "auto", scan="elsewhere")
     expect_refused("block score", cheaply, bert, task_of(), "rank:2", scan=fixed)
     expect_refused("follow from a scan", cheaply, bert, task_of(), "top:1", scan=fixed, score="nc1")
+    monkeypatch.setattr(Encoder, "tokenize", None)
+    for plan in ("auto", "best-down:1@top"):
+        words = "unknown score of this scan 'ridge'"
+        expect_refused(words, cheaply, bert, task_of(), plan, scan=fixed, score="ridge")
 
 
 def test_a_scan_for_a_rank_finds_the_best_state_too(bert, monkeypatch):

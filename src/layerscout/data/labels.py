@@ -18,6 +18,9 @@ from layerscout.files import read_json
 
 # What people write where there is no label; "NaN" is refused as missing.
 ABSENT = ("na", "n/a", "none", "null", "-", "?")
+# Numbers are trained on in float32, which holds up to 3e38: this leaves room for their squares, the
+# sums of these, and the squares of gradients.
+LARGEST = 1e15
 # What stands between several labels in a string.
 SEPARATORS = ("|", ";", ",")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -56,6 +59,10 @@ def read_numbers(table: Table, column: str) -> np.ndarray:
         remedy = "correct it, or leave out --regression for classes"
         rule = "regression needs finite numbers as labels"
         raise table.fault(rule, actual, column, int(wrong[0]), remedy)
+    if (large := np.flatnonzero(np.abs(targets) > LARGEST)).size:
+        rule = f"numbers to predict must be at most {LARGEST:g} in size, for float32"
+        actual, remedy = f"{targets[large[0]]:g}", "correct it, or scale the column"
+        raise table.fault(rule, actual, column, int(large[0]), remedy)
     return targets
 
 

@@ -263,6 +263,12 @@ def _read_labels(
                 f"regression needs labels that differ: column {label!r} of {table.name} is "
                 f"{numbers[0]:g} in every row; name another column with --label"
             )
+        if labels is None and np.ptp(numbers.astype(np.float32)) == 0:
+            raise InputError(
+                f"regression needs labels that differ in float32: column {label!r} of {table.name} "
+                f"is within {np.ptp(numbers):.2g} of {numbers[0]:.7g}; subtract the mean and scale "
+                "the column"
+            )
         return numbers, ()
     if kind == "multiple_choice":  # 1 for the right and 0 for each wrong choice of each example
         choices = np.arange(len(inputs.templates) - 1)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from layerscout.data import Kind, Split, batch_by_length
-from layerscout.errors import InputError, first_line
+from layerscout.errors import InputError, check_integer, first_line
 from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.checkpoints import find_dtype, load_checkpoint, load_pretrained
 from layerscout.models.configurations import read_config
@@ -339,7 +339,11 @@ class Encoder:
         Args:
             inputs: as `batch` gives them.
             block: 0 (the embedding output) to L.
+
+        Raises:
+            InputError: if there is no such block.
         """
+        self._check_block(block)
         with self.autocast():
             return run_until(self.model, self.family, inputs, block)
 
@@ -355,10 +359,17 @@ class Encoder:
             inputs: the same as for `cut`.
             state: the state of every token after `block`.
             block: 0 to L.
+
+        Raises:
+            InputError: if there is no such block.
         """
+        self._check_block(block)
         with self.autocast(), resume_at(self.model, self.family, state, block):
             output: Tensor = self.model(**inputs).last_hidden_state
             return output
+
+    def _check_block(self, block: int) -> None:
+        check_integer("block", block, 0, self.blocks, remedy=f"{self.name} has {self.blocks}")
 
     def autocast(self) -> torch.autocast:
         """Make a context in which the device computes in `precision`."""

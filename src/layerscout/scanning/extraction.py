@@ -16,7 +16,7 @@ from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
 from layerscout.progress import Show
-from layerscout.states import States, fingerprint_encoder, pool_states
+from layerscout.states import States, check_limit, fingerprint_encoder, pool_states
 
 if TYPE_CHECKING:
     from layerscout.scores import Moments
@@ -86,6 +86,10 @@ class Extractor:
     cache_limit: int
     show: Show
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the limit, which every verb that reads states passes to here."""
+        check_limit("cache_limit", self.cache_limit)
 
     def tokenize(self, split: Split) -> Tokens:
         """Tokenise a split."""

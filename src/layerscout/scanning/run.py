@@ -9,8 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from layerscout.cluster import Cluster
 from layerscout.data import HELD_OUT, Task
 from layerscout.errors import InputError
@@ -40,7 +38,6 @@ from layerscout.scanning.scoring import (
     warn_of_rare_classes,
 )
 from layerscout.scores import (
-    LARGEST,
     SCORES,
     Score,
     Source,
@@ -107,8 +104,6 @@ def scan(
     request = resolve_request(ScanRequest, request, options)
     task = task if isinstance(task, Task) else Task.load(task)
     numbers = task.kind == "regression"
-    if numbers and np.abs(task.train.labels).max() > LARGEST:
-        raise InputError(f"the numbers of {task.name} must be below {LARGEST:g}; scale them")
     keys = read_score_keys(request.scores or list_usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same

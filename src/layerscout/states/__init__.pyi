@@ -24,6 +24,7 @@ from .store import (
     CacheError as CacheError,
     cache_folder as cache_folder,
     cache_path as cache_path,
+    check_limit as check_limit,
     clear_cache as clear_cache,
     count_unfinished as count_unfinished,
     find_cached as find_cached,

@@ -16,7 +16,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from layerscout.errors import DiskError, InputError, LayerscoutError
+from layerscout.errors import DiskError, InputError, LayerscoutError, check_number
 from layerscout.files import read_json, remove_stale_temporaries, replace_files, sha256_of
 
 
@@ -43,6 +43,17 @@ class CacheEntry:
 
 # Default size of the cache in bytes.
 DEFAULT_LIMIT = 20 * 10**9
+
+
+def check_limit(name: str, value: Any) -> int:
+    """Return the bytes that a cache may hold.
+
+    Raises:
+        InputError: if it is no number of bytes.
+    """
+    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
+    return int(check_number(name, value, rule, lambda size: size >= 0, remedy))
+
 
 # Exactly the names that the cache writes: LAYERSCOUT_CACHE may point to a folder with other files.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")

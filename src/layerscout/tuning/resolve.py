@@ -128,7 +128,7 @@ def resolve(
     specs = [read_plan(plan) for plan in (request.plan, request.against) if plan is not None]
     request = request.with_method(specs[0].method)
     method = request.method or FULL
-    _check_applicable(request, specs)
+    _check_applicable(request, specs, scan)
     available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])
     settle = partial(
@@ -185,8 +185,8 @@ def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) ->
     return Examples(tokens, make_targets(split, task.kind, task.labels), None)
 
 
-def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
-    """Raise for options of a plan's choice that none of the plans depends on."""
+def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec], scan: Scan | None) -> None:
+    """Raise for options of a plan's choice that none depends on, or that the scan cannot serve."""
     if request.score is not None and request.score not in tuple(SCORES):
         raise make_unknown_error("score", str(request.score), SCORES)
     auto, rule = any(spec.is_auto for spec in specs), ""
@@ -197,6 +197,8 @@ def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec]) -> None:
     if rule:
         names = " and ".join(spec.written for spec in specs)
         raise InputError(f"{rule}, got {names:.80}; leave it out")
+    if scan is not None and request.score is not None:
+        scan.basis(request.score)
 
 
 def _check_settings(settings: Settings, task: Task) -> None:

@@ -16,7 +16,7 @@ from layerscout.tuning.judging import judge, load_kept
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.result import Result, make_result
-from layerscout.tuning.run_options import RunOptions, identify_training
+from layerscout.tuning.run_options import RunOptions, check_single, identify_training
 from layerscout.tuning.stages import (
     Hooks,
     NothingFinishedError,
@@ -68,6 +68,7 @@ def tune(
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
     request = resolve_request(TuneRequest, plan, given, "plan")
+    check_single(running.checkpoints, request.trainings)
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
         from layerscout.scanning import Scan

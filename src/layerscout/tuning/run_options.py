@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ from layerscout.errors import (
     InputError,
     LayerscoutError,
     check_integer,
-    check_number,
     make_unknown_error,
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
 from layerscout.plans import Options, Settings, TuneRequest, option, options_of
 from layerscout.states import (
     DEFAULT_LIMIT,
+    check_limit,
     fingerprint_encoder,
     hash_content,
     is_first_process,
@@ -59,16 +59,27 @@ class AlreadyDoneError(LayerscoutError):
     """There is nothing to resume: the result of the training is there."""
 
 
-def _check_limit(name: str, value: Any) -> int:
-    rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
-    return int(check_number(name, value, rule, lambda size: size >= 0, remedy))
-
-
 def _check_checkpoints(name: str, value: Mapping[int, str | Path]) -> dict[int, Path]:
     for epoch, folder in value.items():
         check_integer(name, epoch, 1, remedy="epochs count from 1")
         check_checkpoint_folder(Path(folder))
     return {epoch: Path(folder) for epoch, folder in value.items()}
+
+
+def check_single(checkpoints: Collection[int] | None, trainings: int) -> None:
+    """Raise for checkpoints of several trainings, which would have the same folders.
+
+    Args:
+        checkpoints: epochs.
+        trainings: as far as they are known; see `TuneRequest.trainings`.
+
+    Raises:
+        InputError: if there are some.
+    """
+    if checkpoints and trainings > 1:
+        raise InputError(
+            "`checkpoints` need a single training; give one plan, one learning rate and one seed"
+        )
 
 
 def check_tracker(name: str, value: str) -> str:
@@ -90,7 +101,7 @@ def check_tracker(name: str, value: str) -> str:
 class RunOptions(Options):
     """What a tuning keeps, saves, reports and measures, and how it continues."""
 
-    cache_limit: int = option(DEFAULT_LIMIT, _check_limit)
+    cache_limit: int = option(DEFAULT_LIMIT, check_limit)
     """Bytes that the cache may hold once new states are added; 0 keeps none."""
     checkpoints: Mapping[int, Path] | None = option(
         None, _check_checkpoints, takes="Mapping[int, str | Path] | None"
@@ -132,11 +143,8 @@ class RunOptions(Options):
         """Raise for checkpoints of epochs that never end, or of models that are not saved whole."""
         if not self.checkpoints:
             return
-        if len(tuning.sweeps) > 1 or len(tuning.sweeps[0].rates) * len(tuning.request.seed) > 1:
-            raise InputError(
-                "`checkpoints` need a single training; give one plan, one learning rate and one "
-                "seed"
-            )
+        seeds = len(tuning.request.seed)
+        check_single(self.checkpoints, sum(len(sweep.rates) * seeds for sweep in tuning.sweeps))
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "

@@ -1,5 +1,6 @@
 """What is refused of data, with the line that says why, and what is warned of."""
 
+import codecs
 import math
 from typing import Any
 
@@ -58,15 +59,20 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any]]] = [
     ("x.tsv", "text\tlabel\na\t0\nb\t1\tc\n", "2 columns … 3 fields … line 3", {}),
     ("x.csv", GOOD + '"c,0\n', "not valid CSV … line 4 … unexpected end of data", {}),
     ("x.csv", GOOD + '"c"d,0\n', "not valid CSV … line 4", {}),
-    ("x.csv", GOOD.encode() + b"caf\xe9,1\n", "UTF-8 … 0xe9 … line 4 … iconv", {}),
-    ("x.tsv", b"text\tlabel\n\xff\t1\n", "UTF-8 … 0xff … line 2", {}),
-    ("x.jsonl", b'{"text": "\xe9"}\n', "UTF-8 … line 1", {}),
+    ("x.csv", GOOD.encode() + b"caf\xe9,1\nna\xc3\xafve,1\n",
+     "UTF-8 … 0xe9 … line 4, and UTF-8 in line 5; convert one of them", {}),
+    ("x.csv", GOOD.encode() + b"na\xc3\xafve,1\ncaf\xe9,1\n", "0xe9 in line 5, and UTF-8 in line 4",
+     {}),
+    ("x.tsv", b"text\tlabel\n\x81\t1\n", "UTF-8 … 0x81 … line 2; give … --encoding", {}),
+    ("x.csv", GOOD.encode() + "текст текста из ряда,1\n".encode("cp1251"),
+     "0xf2 in line 4, and is not of a Western language; give its encoding with --encoding", {}),
+    ("x.csv", GOOD.encode() + b"caf\xe9,1\n", "is not UTF-8 after line", {"encoding": "utf-8"}),
+    ("x.csv", GOOD, "`encoding` must be one that Python knows … 'utf-0'", {"encoding": "utf-0"}),
+    ("x.parquet", "", "`encoding` is for text files, got PATH; leave", {"encoding": "utf-8"}),
+    ("x.csv", codecs.BOM_UTF16_LE + GOOD.encode("utf-16-le")[:-1], "is not UTF-16 after line", {}),
     ("x.csv", GOOD.encode() + b"c\0d,1\n", "NUL … line 4", {}),
     ("x.tsv", b"text\tlabel\na\0\t1\n", "NUL … line 2", {}),
     ("x.jsonl", b'{"text": "\0"}', "NUL … line 1", {}),
-    ("x.csv", GOOD.encode("utf-16"), "UTF-16 … iconv", {}),
-    ("x.csv", b"\xfe\xff" + GOOD.encode("utf-16-be"), "UTF-16 … iconv", {}),
-    ("x.csv", GOOD.encode("utf-16-le"), "NUL … UTF-16", {}),
     ("x.csv", GOOD.encode("utf-8") + b"\xed\xa0\x80,1\n", "UTF-8 … line 4", {}),
     ("x.jsonl", '{"text": "a"', "JSON … line 1", {}),
     ("x.jsonl", '{"text": "a", "label": 0}\n[1]\n', "JSON object … line 2 is [1]", {}),
@@ -99,7 +105,6 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any]]] = [
     ("x.conllu", "# a\n1\ta\tO\n", "must have ten tab-separated … line 2 has 3 … to .conll", {}),
     ("x.conll", "a O\nb B-X\n" * 300, "a blank line after each … among its 600 words; add", {}),
     ("x.conll", "a O\nb B-X\n" * 300 + "\n\n", "a blank line after each … 600 words; add", {}),
-    ("x.conll", b"caf\xe9 O\n", "UTF-8 … 0xe9 … line 1", {}),
     ("x.conll", b"a O\n\0 O\n", "NUL … line 2", {}),
     ("x.conll", "a O\nb O\n", "at least 2 tags: column 'tags' of PATH has only 'O'", {}),
     # Columns.

@@ -72,6 +72,8 @@ class Columns:
     sep: str | None = option(None)
     """Separator of the fields in a CSV or TSV file: a character, or tab; by default it is detected
     from the first line."""
+    encoding: str | None = option(None)
+    """Encoding of text files, such as cp1252 or utf-16; by default it is detected."""
     validation: str | None = option(None)
     """Validation file, or the fraction of training rows to set aside."""
 

@@ -51,6 +51,7 @@ METAVARS: Mapping[str, str] = {
     "cache_limit": "SIZE",
     "changes": "PATH=VALUE",
     "edits": "EDIT",
+    "encoding": "NAME",
     "evaluate.head_learning_rate": "R[,R...]",
     "export": "FORMAT[,...]",
     "head_learning_rate": "R",

@@ -1,15 +1,15 @@
 """Files with a word and its tag on each line, and a blank line after each sentence."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from layerscout.data.files import File, read_lines
+from layerscout.data.lines import File, read_lines
 from layerscout.errors import InputError
 
-# Where the columns of a file stand: the first and the last, or of the ten of CoNLL-U.
-FIRST_AND_LAST = {"tokens": 0, "tags": -1}
+# Where the columns of CoNLL-U stand, of which there are ten.
 CONLLU = {"tokens": 1, "upos": 3, "xpos": 4}
 
 # A file of one sentence with more words lacks its blank lines, and would be a single example.
@@ -21,9 +21,12 @@ def conll_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
 
     The columns are "tokens" and "tags", of Universal Dependencies "tokens", "upos" and "xpos".
     """
-    conllu = file.suffix == ".conllu"
-    places: Mapping[str, int] = CONLLU if conllu else FIRST_AND_LAST
-    lines = _conllu_lines(file) if conllu else _conll_lines(file)
+    places: Mapping[str, int]
+    if file.suffix == ".conllu":
+        places, lines = CONLLU, _conllu_lines(file)
+    else:
+        layout = tell_layout(file)
+        places, lines = layout.places, _conll_lines(file, layout)
     sentence: list[list[str]] = []
     count = start = size = 0
     for number, fields in chain(lines, [(0, [])]):  # the last sentence ends, too
@@ -42,23 +45,114 @@ def conll_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
         )
 
 
-def _conll_lines(file: File) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of each line; none for blank lines and marks of documents."""
-    count = 0
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of a file hold.
+
+    Attributes:
+        width: how many there are.
+        places: where the words, "tokens", and their "tags" stand.
+        tags: those of all words that do not begin with #.
+    """
+
+    width: int
+    places: Mapping[str, int]
+    tags: Set[str]
+
+
+def split_line(line: str) -> list[str]:
+    """Return the fields of a line, at tabs if it has any; none of a blank line."""
+    fields = re.split("\t" if "\t" in line else " +", line.strip(" \r\n"))
+    fields = [field.strip(" ") for field in fields]
+    return fields if any(field and not field.isspace() for field in fields) else []
+
+
+# Tags of the usual schemes of spans.
+TAG = re.compile("O|[BIESLUM]-.+")
+
+
+def tell_layout(file: File) -> Layout:
+    """Return what the columns of a file hold: the word in the first, and its tag in the last.
+
+    Two programs have others before the word: GermEval 2014 numbers the words of a sentence (flair
+    read these numbers as words), and brat's anntoconll.py begins with the tag.
+
+    Raises:
+        InputError: if the first column holds neither words nor one of these.
+    """
+    width = size = longest = 0
+    counted = same = paired = True
+    first = before = ""
+    firsts: set[str] = set()
+    lasts: set[str] = set()
+    for _, line in read_lines(file):
+        fields = split_line(line)
+        if not fields or fields[0].startswith(("#", "-DOCSTART-")):
+            size *= line.startswith("#")
+            continue
+        width, first = width or len(fields), first or fields[0]
+        counted = counted and first in ("0", "1") and fields[0] == str(int(first) + size)
+        same &= not size or fields[0] == before
+        paired &= all("|" in field.strip("|") for field in fields)
+        size, before = size + 1, fields[0]
+        longest = max(longest, size)
+        firsts.add(fields[0])
+        lasts.add(fields[-1])
+    rule = f"{file.name} must have a word first on each line, and its tag last"
+    if paired and longest:
+        raise InputError(f"{rule}: it has pairs, such as {first!r:.60}; write each on its own line")
+    if longest >= 3 and same and width > 2:
+        raise InputError(
+            f"{rule}: the first column is the same in all of a sentence, such as {first!r:.60}; "
+            "leave it out"
+        )
+    places = {"tokens": 0, "tags": -1}
+    if longest >= 3 and counted and width > 2:
+        if width == 10:
+            raise InputError(f"{rule}: it has the columns of CoNLL-U; rename it to .conllu")
+        places["tokens"] = 1
+        file.note(
+            f"the first column of {file.name} counts the words, which are read from the second"
+        )
+    swapped = "O" in firsts and len(firsts) > 1 and all(map(TAG.fullmatch, firsts))
+    if swapped and not all(map(TAG.fullmatch, lasts)):
+        places, lasts = {"tokens": -1, "tags": 0}, firsts
+        file.note(f"the first column of {file.name} has tags, so words are read from the last")
+    return Layout(width, places, lasts)
+
+
+def _conll_lines(file: File, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of each line; none for blank lines and marks of documents.
+
+    Comments are left out: lines before a sentence that begin with #, as in MultiCoNER and
+    OntoNotes, and have not the columns of a word (such as #tbt), or a space and no tag of others.
+    """
+    comments: list[str] = []
+    inside = False
     for number, line in read_lines(file):
-        fields = re.split("\t" if "\t" in line else " +", line.strip(" \r\n"))
-        fields = [field.strip(" ") for field in fields]
-        if not "".join(fields).strip() or fields[0].startswith("-DOCSTART-"):
+        fields = split_line(line)
+        if not fields or fields[0].startswith("-DOCSTART-"):
+            inside = False
             yield number, []
             continue
-        count = count or len(fields)
-        if len(fields) < 2 or len(fields) != count:
+        if not inside and line.startswith("#"):
+            tag = fields[layout.places["tags"]]
+            if len(fields) != layout.width or (line[1:2] == " " and tag not in layout.tags):
+                comments.append(line.strip())
+                continue
+        inside = True
+        if len(fields) < 2 or len(fields) != layout.width:
             rule = "must have a word first, its tag last, and the same columns on every line"
-            other = f"and the lines before {count}" if count > 1 else "and no tag"
+            other = f"and the lines before {layout.width}" if layout.width > 1 else "and no tag"
             raise InputError(
                 f"{file.name} {rule}: line {number} has {len(fields)}, {other}; correct the line"
             )
         yield number, fields
+    if comments:
+        file.note(
+            f"{len(comments):,} lines of {file.name} are skipped as comments, such as "
+            f"{comments[0]!r:.60}"
+        )
 
 
 def _conllu_lines(file: File) -> Iterator[tuple[int, list[str]]]:

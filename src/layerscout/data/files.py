@@ -1,92 +1,21 @@
 """Files of rows: CSV, TSV, JSON and Parquet."""
 
-import csv
-import gzip
 import json
-import re
-import zlib
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from itertools import chain, islice
+from typing import Any
 
+from layerscout.data.columns import WORD_NAMES
+from layerscout.data.delimited import cell_records, check_unique, tell_dialect
+from layerscout.data.lines import File, read_lines, reading
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.errors import InputError, first_line
 
-
-@dataclass(frozen=True)
-class File:
-    """A file on this machine, in memory or wherever fsspec reaches.
-
-    Attributes:
-        name: what messages call it.
-        suffix: the ending of its name in lower case; ".csv" also of a compressed x.csv.gz.
-        open_bytes: opens it for reading.
-        compressed: whether gzip packed it.
-    """
-
-    name: str
-    suffix: str
-    open_bytes: Callable[[], IO[bytes]]
-    compressed: bool = False
-
-    @classmethod
-    def at(cls, path: Path) -> "File":
-        """Return the file at a path."""
-        packed = path.suffix.lower() == ".gz"
-        return cls(str(path), find_suffix(path), lambda: path.open("rb"), packed)
-
-
-@contextmanager
-def reading(name: str | Path) -> Iterator[None]:
-    """Turn what the system says about an unreadable path into one line."""
-    try:
-        yield
-    except (EOFError, zlib.error) as error:
-        raise InputError(f"cannot read {name}: it is not a complete gzip file ({error})") from error
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror or error}") from error
-
-
-def find_suffix(path: Path) -> str:
-    """Return the ending of a file's name in lower case; ".csv" also for a compressed x.csv.gz."""
-    suffix = path.suffix.lower()
-    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
-
-
-def read_lines(file: File) -> Iterator[tuple[int, str]]:
-    """Yield (line number, line with its end) of a text file that must be clean UTF-8."""
-    with reading(file.name), file.open_bytes() as raw:
-        for number, line in enumerate(gzip.GzipFile(fileobj=raw) if file.compressed else raw, 1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            try:
-                decoded = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"text files must be UTF-8, {file.name} has the byte "
-                    f"0x{line[error.start]:02x} in line {number}; convert it, for example with "
-                    "`iconv -f CP1252 -t UTF-8`, or `-f UTF-16` if it begins with 0xff or 0xfe"
-                ) from error
-            if "\0" in decoded:
-                raise InputError(
-                    f"text files must not hold NUL bytes, {file.name} has one in line {number}; "
-                    "remove it, or convert the file to UTF-8 if it is UTF-16"
-                )
-            yield number, decoded
-
-
 # How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
-DELIMITED = (".csv", ".tsv")
-
-# What may stand between the fields of a CSV file; the first one that its first line has.
-DELIMITERS = (",", ";", "\t", "|")
 
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
@@ -95,103 +24,77 @@ GLANCE = 100
 Records = Callable[[File], Iterator[tuple[int, dict[str, Any]]]]
 
 
-def read_separator(sep: str) -> str:
-    """Read what stands between fields: one character, or the tab by its name.
-
-    Raises:
-        InputError: if it is anything else.
-    """
-    separator = "\t" if sep in ("tab", "\\t") else sep
-    if len(separator) != 1 or separator in '"\r\n':
-        raise InputError(f"`sep` must be one character such as ;, or tab, got {sep!r:.60}")
-    return separator
-
-
-def tell_separator(header: str) -> str:
-    """Return what stands between the names in the first line of a CSV file."""
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    return next((mark for mark in DELIMITERS if mark in unquoted), ",")
-
-
-def _csv_rows(file: File, sep: str | None) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line, cells) of each row, quoted as RFC 4180 says; blank lines are skipped.
-
-    Spreadsheets of some languages write semicolons between the fields.
-    """
-    csv.field_size_limit(2**31 - 1)  # of the whole process, and 128 KiB unless it is set
-    delimiter = sep or tell_separator(next((line for _, line in read_lines(file)), ""))
-    lines = (line for _, line in read_lines(file))
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    start = 1
-    try:
-        for cells in reader:
-            if cells:
-                yield start, cells
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{file.name} is not valid CSV in the row that begins in line {start}: {error}; "
-            'quote a field as "...", and a quote in it as ""'
-        ) from error
-
-
-def _tsv_rows(file: File, sep: str | None) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line, cells) of each row; quotes are ordinary text, blank lines are skipped."""
-    for number, line in read_lines(file):
-        line = line.removesuffix("\n").removesuffix("\r")
-        if line:
-            yield number, line.split(sep or "\t")
-
-
-def cell_records(file: File, sep: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, cells by column) of each row of a CSV or TSV file.
-
-    Args:
-        file: the file.
-        sep: what stands between its fields; by default that is told from its first line.
-    """
-    rows = (_tsv_rows if file.suffix == ".tsv" else _csv_rows)(file, sep)
-    names = next(rows, (0, []))[1]
-    if not names:
-        raise InputError(f"{file.name} is empty; its first line must name the columns")
-    _check_unique(file.name, names)
-    line = 0
-    for line, cells in rows:
-        if len(cells) != len(names):
-            lone = len(names) == 1
-            remedy = "give the separator of the fields (--sep)" if lone else "correct the line"
-            raise InputError(
-                f"every row must have as many fields as the header: {file.name} has {len(names)} "
-                f"column{'s'[: not lone]}, but {len(cells)} field{'s'[: len(cells) != 1]} in line "
-                f"{line}; {remedy}"
-            )
-        yield line, dict(zip(names, cells, strict=True))
-    if not line:
-        raise InputError(f"{file.name} has no rows; it needs some below the column names")
-
-
 def json_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, values by key) of a file with one JSON object a line; blank ones are skipped.
 
-    A .json file may also be an array of objects; then yield the number of the item.
+    The file may also be one value that holds all rows; then yield the number of the row.
     """
     rule = f"{file.name} must hold one JSON object per line"
     rule += " or an array of them" if file.suffix == ".json" else ""
     lines = ((number, line) for number, line in read_lines(file) if line.strip())
-    for number, line in lines:
-        is_array = file.suffix == ".json" and line.lstrip().startswith("[")
-        text = "".join([line, *(more for _, more in lines)]) if is_array else line.strip()
+    head = list(islice(lines, 2))
+    start = head[0][1].strip() if head else ""
+    texts: Iterable[tuple[int, str]] = (
+        (number, line.strip()) for number, line in chain(head, lines)
+    )
+    if whole := file.suffix == ".json" and (start == "{" or start.startswith("[")):
+        texts = [(head[0][0], "".join(line for _, line in chain(head, lines)))]
+    for number, text in texts:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             place = number + getattr(error, "lineno", 1) - 1
             reason = getattr(error, "msg", type(error).__name__)
             raise InputError(f"{rule}, line {place} is not JSON: {reason}; correct it") from error
-        for place, record in enumerate(content, 1) if is_array else [(number, content)]:
+        rows = _find_rows(content) if whole or len(head) == 1 else None
+        for place, record in [(number, content)] if rows is None else enumerate(rows, 1):
             if not isinstance(record, dict):
-                what = "item" if is_array else "line"
+                what = "line" if rows is None else "item"
                 raise InputError(f"{rule}, {what} {place} is {record!r:.60}; correct it")
+            if rows is None and len(record) > 1 and all(map(_is_array, record.values())):
+                raise InputError(
+                    f"{rule}, and it has several arrays: {join_names(record)}; write a file for "
+                    "each of them, such as train.json and test.json in a folder"
+                )
             yield place, record
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is a list of objects."""
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
+def _find_rows(content: Any) -> list[Any] | None:
+    """Return the rows that one value of JSON holds; None where it is itself a row.
+
+    It is an array, an object with an array as "data" or alone, or what pandas' to_json writes with
+    an `orient` of "columns" (the default), "index", "split" or "table", or a list by column.
+    """
+    if not isinstance(content, dict) or not content:
+        return content if isinstance(content, list) else None
+    values = list(content.values())
+    rows = content.get("data", values[0] if len(values) == 1 else None)
+    if isinstance(rows, list) and _is_array(rows):
+        return rows
+    names = content.get("columns")
+    if isinstance(names, list) and isinstance(rows, list):
+        fits = all(isinstance(row, list) and len(row) == len(names) for row in rows)
+        return [dict(zip(map(str, names), row, strict=True)) for row in rows] if fits else None
+    first = values[0]
+    if isinstance(first, dict) and first and len(values) > 1:
+        if any(not isinstance(value, dict) or value.keys() != first.keys() for value in values):
+            return None
+        if all(map(str.isdecimal, content)):
+            return values
+        return [{name: content[name][key] for name in content} for key in first]
+    if len(values) < 2 or not all(isinstance(value, list) for value in values):
+        return None
+    words = [content[name] for name in content.keys() & set(WORD_NAMES)]  # of one sentence
+    if len(set(map(len, values))) > 1 or any(
+        isinstance(word, str) for some in words for word in some
+    ):
+        return None
+    return [dict(zip(content, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def read_records(file: File, records: Records, wanted: Sequence[str], *, cells: bool) -> Table:
@@ -214,7 +117,7 @@ def read_records(file: File, records: Records, wanted: Sequence[str], *, cells: 
                 )
             values.append(record[name])
         lines.append(line)
-    return Table(file.name, columns, lines, all_strings=cells)
+    return Table(file.name, columns, lines, all_strings=cells, notes=tuple(file.notes))
 
 
 def open_records(file: File, records: Records, *, cells: bool = False) -> Source:
@@ -230,6 +133,12 @@ def open_records(file: File, records: Records, *, cells: bool = False) -> Source
     columns = {name: tell_content(values, cells) for name, values in present.items()}
     read = partial(read_records, file, records, cells=cells)
     return Source(file.name, columns, read)
+
+
+def open_cells(file: File, sep: str | None = None) -> Source:
+    """Open a CSV or TSV file; for `sep` see `tell_dialect`."""
+    dialect = tell_dialect(file, sep)
+    return open_records(file, partial(cell_records, dialect=dialect), cells=True)
 
 
 def open_parquet(file: File) -> Source:
@@ -254,7 +163,7 @@ def open_parquet(file: File) -> Source:
 
     with opened() as parquet:
         schema = parquet.schema_arrow
-    _check_unique(file.name, schema.names)
+    check_unique(file.name, schema.names)
     columns = {column.name: content_of(column.type) for column in schema}
     return Source(file.name, columns, read, _class_names_in(schema.metadata))
 
@@ -295,13 +204,3 @@ def content_of(arrow: Any) -> Content:
     kind = arrow.value_type if types.is_dictionary(arrow) else arrow
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     return "text" if text else "other"
-
-
-def _check_unique(name: str, columns: Sequence[str]) -> None:
-    """Raise if column names occur twice."""
-    for column, count in Counter(columns).items():
-        if count > 1:
-            raise InputError(
-                f"column names must differ, {name} has {column!r} {count} times; "
-                "rename one (the first line must be a header)"
-            )

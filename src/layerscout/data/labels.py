@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -224,7 +225,7 @@ def _refuse_single(
 
 
 def find_near_duplicate_labels(names: Sequence[str], source: str, what: str) -> list[str]:
-    """List the names of classes, tags or labels that were written in several ways.
+    """List the names of classes, tags or labels that were written in several ways, or badly.
 
     Args:
         names: all of them.
@@ -233,17 +234,43 @@ def find_near_duplicate_labels(names: Sequence[str], source: str, what: str) -> 
     """
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(_fold(name), []).append(repr(name))
-    return [
-        f"{what} of {source} differ only in case or spaces: {', '.join(spellings):.120}; "
-        "write them alike if they are the same"
-        for spellings in alike.values()
-        if len(spellings) > 1
-    ]
+        alike.setdefault(_fold(name), []).append(name)
+    lines = []
+    for spellings in alike.values():
+        if len(spellings) == 1:
+            continue
+        visible = len({" ".join(name.split()).casefold() for name in spellings}) == 1
+        how = "differ only in case or spaces" if visible else "look the same"
+        shown = ", ".join(map(repr if visible else ascii, spellings))
+        lines.append(
+            f"{what} of {source} {how}: {shown:.120}; write them alike if they are the same"
+        )
+    odd = [name for (name, *others) in alike.values() if not others and _is_odd(name)]
+    if odd:
+        lines.append(
+            f"{what} of {source} begin or end with spaces or quotes, or have characters that are "
+            f"not shown: {', '.join(map(ascii, odd)):.120}; remove these if they are not meant"
+        )
+    return lines
+
+
+def _is_odd(name: str) -> bool:
+    """Return whether a name looks as if it was not read as it was meant."""
+    quoted = len(name) > 1 and name[0] == name[-1] and name[0] in "\"'"
+    return quoted or name != name.strip() or not name.replace("\u200d", "").isprintable()
 
 
 def _fold(name: str) -> str:
-    return " ".join(name.split()).casefold()
+    """Return what a name looks like, but for case and spaces.
+
+    Forms of Unicode, characters without a width and selectors of variants do not show.
+    """
+    shown = (
+        character
+        for character in unicodedata.normalize("NFKC", name)
+        if unicodedata.category(character) != "Cf" and not "\ufe00" <= character <= "\ufe0f"
+    )
+    return " ".join("".join(shown).split()).casefold()
 
 
 def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:
@@ -276,6 +303,8 @@ def number_classes(
     for row, name in enumerate(names):
         if name not in numbers:
             rule = f"every {what} must occur in training"
-            remedy = f"training has {join_names(labels)}"
-            raise table.fault(rule, f"{name!r:.60}", column, row, remedy)
+            actual, remedy = f"{name!r:.60}", f"training has {join_names(labels)}"
+            if alike := [label for label in labels if _fold(label) == _fold(name)]:
+                actual, remedy = f"{name!a:.60}", f"training has {alike[0]!a:.60}"
+            raise table.fault(rule, actual, column, row, remedy)
     return np.array([numbers[name] for name in names], dtype=np.int64)

@@ -78,6 +78,7 @@ def read_splits(
                 if column not in source.columns:
                     raise make_unknown_error(f"column of {source.name}", column, source.columns)
             table = source.read(inputs.columns)
+            noted += table.notes
             if not len(table):
                 raise InputError(f"{source.name} has no rows; it needs some below the column names")
             _check_unicode(table)

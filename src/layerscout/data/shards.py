@@ -12,12 +12,12 @@ from typing import Any
 from layerscout.data.files import (
     JSON_LINES,
     PARQUET,
-    File,
     json_records,
     open_parquet,
     open_records,
     read_records,
 )
+from layerscout.data.lines import File
 from layerscout.data.tables import Source, Table, join_names
 from layerscout.errors import InputError, first_line
 

@@ -1,7 +1,6 @@
 """Finding the splits of a file, a folder, standard input, the demo or a data set on the hub."""
 
 import csv
-import gzip
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,22 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data.conll import conll_records
+from layerscout.data.delimited import DELIMITED, read_separator, tell_separator
 from layerscout.data.files import (
-    DELIMITED,
     JSON_LINES,
     PARQUET,
-    File,
-    cell_records,
     content_of,
     find_names,
-    find_suffix,
     json_records,
+    open_cells,
     open_parquet,
     open_records,
-    read_separator,
-    reading,
-    tell_separator,
 )
+from layerscout.data.lines import File, Format, find_suffix, read_lines, reading
 from layerscout.data.shards import find_shards, is_held_out
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
@@ -159,7 +154,7 @@ def _hub_split(name: str, split: Any) -> Source:
     return Source(name, columns, read, find_names(split.features.to_dict()))
 
 
-def open_stdin(sep: str | None = None) -> Source:
+def open_stdin(form: Format) -> Source:
     """Read standard input to its end: CSV, TSV, JSON or Parquet, told apart by how it begins.
 
     Raises:
@@ -173,25 +168,26 @@ def open_stdin(sep: str | None = None) -> Source:
     name = "standard input"
     with reading(name):
         content = sys.stdin.buffer.read()
-        packed = content.startswith(b"\x1f\x8b")
-        start = gzip.GzipFile(fileobj=BytesIO(content)).read(10_000) if packed else content
-    head = start[:10_000].decode("utf-8-sig", "replace").lstrip()
-    if start.startswith(b"PAR1"):
-        suffix = ".parquet"
-    elif head[:1] in ("{", "["):
+    packed = content.startswith(b"\x1f\x8b")
+    file = File(name, ".csv", partial(BytesIO, content), packed, form.encoding)
+    if content.startswith(b"PAR1"):
+        return _open(replace(file, suffix=".parquet"), form)
+    lines = (line for _, line in read_lines(file, universal=True))
+    head = next((line for line in lines if line.strip()), "")
+    if head.lstrip()[:1] in ("{", "["):
         suffix = ".json"
     else:
-        used = tell_separator(head.partition("\n")[0]) if sep is None else read_separator(sep)
+        used = tell_separator(head) if form.sep is None else read_separator(form.sep)
         suffix = ".tsv" if used == "\t" else ".csv"
-    return _open(File(name, suffix, partial(BytesIO, content), packed), sep)
+    return _open(replace(file, suffix=suffix), form)
 
 
-def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dict[str, Source]]:
+def find(data: str | Path, form: Format) -> tuple[str, str | None, dict[str, Source]]:
     """Find the splits of a file, a folder, standard input, the demo or a data set on the hub.
 
     Args:
         data: as for `Task.load`.
-        sep: what stands between the fields of CSV and TSV files; see `open_file`.
+        form: of text files.
 
     Returns:
         What to call the data; the hub's `owner/name[/config]`, None for what is not from the hub;
@@ -201,26 +197,24 @@ def find(data: str | Path, sep: str | None = None) -> tuple[str, str | None, dic
         InputError: if there is no such thing, or it cannot be read.
     """
     if data == "demo":
-        if sep is not None:
-            raise refuse_separator(data)
+        form.refuse(data)
         return "demo", None, _demo()
     if data == "-":
-        return "stdin", None, {"train": open_stdin(sep)}
+        return "stdin", None, {"train": open_stdin(form)}
     if not str(data):
         raise InputError("the name of the data is empty; give a file, a folder or a hub data set")
     path = Path(data)
     with reading(path):
         if path.is_dir():
-            return path.resolve().name, None, _folder(path, sep)
+            return path.resolve().name, None, _folder(path, form)
         if path.is_file():
-            return _strip(path), None, {"train": open_file(path, sep)}
+            return _strip(path), None, {"train": open_file(path, form)}
         there = path.is_symlink() or path.exists()
     many = not there and any(mark in str(data) for mark in ("*", "://"))
     hub = None if there or isinstance(data, Path) else parse_hub_name(data)
     if hub is None and not many:
         raise no_such_file(path)
-    if sep is not None:
-        raise refuse_separator(data)
+    form.refuse(data)
     if hub is not None:
         return str(data), hub, open_hub(hub)
     shards = find_shards(data)
@@ -232,7 +226,7 @@ def _strip(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
 
 
-def _folder(path: Path, sep: str | None) -> dict[str, Source]:
+def _folder(path: Path, form: Format) -> dict[str, Source]:
     """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`.
 
     Without any of these, files of one kind are parts of the training split.
@@ -261,7 +255,7 @@ def _folder(path: Path, sep: str | None) -> dict[str, Source]:
     for split, matches in matching.items():
         for file in matches:
             try:
-                splits[split] = open_file(file, sep)
+                splits[split] = open_file(file, form)
             except InputError:
                 if split != "test":
                     raise
@@ -283,13 +277,12 @@ def _demo() -> dict[str, Source]:
     return {which: replace(split, classes=names) for which, split in splits.items()}
 
 
-def open_file(path: Path, sep: str | None = None) -> Source:
+def open_file(path: Path, form: Format) -> Source:
     """Open a file of one of the kinds that `OPENERS` names.
 
     Args:
         path: the file.
-        sep: what stands between the fields of a CSV or TSV file, "tab" too; by default that is
-            told from its first line.
+        form: of text files.
 
     Raises:
         InputError: if it does not exist, is of another kind, or cannot be read.
@@ -306,21 +299,16 @@ def open_file(path: Path, sep: str | None = None) -> Source:
             f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
             "convert or rename it"
         )
-    return _open(File.at(path), sep)
+    return _open(File.at(path, form.encoding), form)
 
 
-def _open(file: File, sep: str | None) -> Source:
-    """Open a file whose suffix `OPENERS` names; for `sep` see `open_file`."""
-    if sep is None:
-        return OPENERS[file.suffix](file)
-    if file.suffix not in DELIMITED:
-        raise refuse_separator(file.name)
-    return open_records(file, partial(cell_records, sep=read_separator(sep)), cells=True)
-
-
-def refuse_separator(data: str | Path) -> InputError:
-    """Build the error for a separator of data that have none."""
-    return InputError(f"`sep` is for fields of CSV and TSV files, got {data}; leave it out")
+def _open(file: File, form: Format) -> Source:
+    """Open a file whose suffix `OPENERS` names."""
+    if file.suffix in DELIMITED:
+        return open_cells(file, form.sep)
+    text = file.suffix not in PARQUET
+    replace(form, encoding=None if text else form.encoding).refuse(file.name)
+    return OPENERS[file.suffix](file)
 
 
 def is_known(path: Path) -> bool:
@@ -341,7 +329,7 @@ def no_such_file(path: Path) -> InputError:
 
 
 OPENERS: Mapping[str, Callable[[File], Source]] = {
-    **dict.fromkeys(DELIMITED, partial(open_records, records=cell_records, cells=True)),
+    **dict.fromkeys(DELIMITED, open_cells),
     **dict.fromkeys((*JSON_LINES, ".json"), partial(open_records, records=json_records)),
     **dict.fromkeys(PARQUET, open_parquet),
     **dict.fromkeys(

@@ -38,6 +38,7 @@ class Table:
         files: the first row of each file, by its path, where the rows are of several.
         rows: where each row stands in the file, counted from 0, if these are some of its rows or
             the items of its lists; None where they are all of them.
+        notes: what should be known of how they were read, a line each.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Table:
     all_strings: bool = False
     files: Mapping[str, int] = field(default_factory=dict)
     rows: Sequence[int] | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Count the rows."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from layerscout.data.columns import Inputs, choose_inputs, column_template
 from layerscout.data.known_tasks import KNOWN, Kind, find_known_task
+from layerscout.data.lines import Format
 from layerscout.data.reading import choose_metric, read_splits
 from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, open_file
@@ -36,7 +37,8 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
-            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep"), the
+            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep",
+            "encoding"), the
             "validation_seed" that drew held-out rows, the name on the "hub", and the "data_sha256"
             of the texts that there were; None where there was nothing.
     """
@@ -67,6 +69,7 @@ class Task:
         test: str | Path | Literal[False] | None = None,
         drop_missing: bool = False,
         sep: str | None = None,
+        encoding: str | None = None,
         seed: int = 0,
         classes: Sequence[str] = (),
     ) -> "Task":
@@ -97,13 +100,16 @@ class Task:
             drop_missing: leave out rows without a text or a label, with a warning.
             sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
                 default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
+            encoding: of text files, as Python calls it; by default UTF-8, with a warning UTF-16 or
+                Windows-1252 where they are that.
             seed: draws the held-out rows.
             classes: of a model that is judged, by id: rows that have no others need not have all.
 
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
         """
-        name, hub, sources = find(data, sep)
+        form = Format(sep, encoding)
+        name, hub, sources = find(data, form)
         labels = label if label is None or isinstance(label, str) else ",".join(label)
         if task is not None and task not in KNOWN:
             raise make_unknown_error("task", task, KNOWN)
@@ -113,11 +119,11 @@ class Task:
         if fraction is not None:
             sources.pop("validation", None)
         elif validation is not None:
-            sources["validation"] = open_file(Path(str(validation)), sep)
+            sources["validation"] = open_file(Path(str(validation)), form)
         if test is False:
             sources.pop("test", None)
         elif test is not None:
-            sources["test"] = open_file(Path(test), sep)
+            sources["test"] = open_file(Path(test), form)
         inputs = choose_inputs(sources["train"], task, text, text_pair, label, label_separator)
         origin: dict[str, str | float | bool | None] = {
             "data": str(data),
@@ -131,6 +137,7 @@ class Task:
             "regression": regression,
             "drop_missing": drop_missing,
             "sep": sep,
+            "encoding": encoding,
             "hub": hub,
         }
         loaded = _build(
@@ -239,7 +246,9 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     if data is None or not (data == "demo" or Path(data).exists()):  # never from the hub, unasked
         return None
     names = ("validation", "task", "text", "text_pair", "label", "label_separator", "regression")
-    options: dict[str, Any] = {n: origin.get(n) for n in (*names, "drop_missing", "sep")}
+    options: dict[str, Any] = {
+        n: origin.get(n) for n in (*names, "drop_missing", "sep", "encoding")
+    }
     seed = origin.get("validation_seed") or 0
     with suppress(LayerscoutError):
         return Task.load(data, **options, test=False, seed=seed)

@@ -40,6 +40,7 @@ CARRIED: Content = {
     "regression": False,
     "drop_missing": False,
     "sep": None,
+    "encoding": None,
     "validation": None,
     "max_length": 128,
     "seed": 0,

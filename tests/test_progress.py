@@ -3,11 +3,12 @@
 import logging
 import subprocess
 import sys
+import time
 
 import pytest
 
 from layerscout import progress as module
-from layerscout.progress import show_progress
+from layerscout.progress import announce_waiting, show_progress
 
 
 @pytest.fixture
@@ -55,6 +56,16 @@ def test_a_function_is_called_in_place_of_a_bar(clock, capsys):
         show("training", 1, 2, "a note")
     assert calls == [("training", 1, 2, "a note")]
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_awaited_is_said_once_it_takes_long(capsys, monkeypatch):
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.01)
+    with announce_waiting("waiting for a friend"):
+        time.sleep(0.5)
+    monkeypatch.setattr(module, "WAIT_SECONDS", 60)
+    with announce_waiting("waiting for nobody"):
+        pass
+    assert capsys.readouterr() == ("", "layerscout: waiting for a friend\n")
 
 
 def test_stages_are_logged_once_each(caplog):

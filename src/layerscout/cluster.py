@@ -7,12 +7,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from layerscout.errors import InputError, LayerscoutError, first_line
+from layerscout.progress import announce_waiting
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -90,8 +91,14 @@ class Cluster:
         if address not in ("auto", "local"):
             _check_answers(address)
         new: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+        # Something listens; if it is no cluster, Ray tries for minutes.
+        waiting = announce_waiting(
+            f"waiting for the Ray cluster at {address}; if there is none, stop this, and start one "
+            "with ray start --head, or leave out --address and unset RAY_ADDRESS"
+        )
         try:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **new)
+            with waiting if address != "local" else nullcontext():
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **new)
         except Exception as error:  # Ray raises many types, depending on the cause
             place = "this machine" if address == "local" else address
             raise InputError(

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from time import monotonic
 from typing import Protocol
 
@@ -15,6 +16,9 @@ from rich.table import Column
 
 # Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
+
+# Seconds after which it is said what is awaited.
+WAIT_SECONDS = 10.0
 
 _logger = logging.getLogger(__name__)
 
@@ -64,6 +68,27 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
             bar.update(bar.task_ids[-1], completed=done, note=note)
 
         yield show
+
+
+def say(line: str) -> None:
+    """Print a line on standard error, quiet or not."""
+    print(f"layerscout: {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def announce_waiting(line: str) -> Iterator[None]:
+    """Say a line if the block takes more than some seconds.
+
+    Args:
+        line: what is awaited outside of this process, and what to do if it never comes.
+    """
+    timer = Timer(WAIT_SECONDS, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def log_warnings(name: str, warnings: Iterable[str]) -> None:

@@ -91,7 +91,8 @@ def _check_arguments() -> None:
 
 
 def _tell(error: Exception) -> None:
-    if os.environ.get("RANK", "0") == "0":  # of several processes the first one speaks
+    # Of several processes the first one speaks.
+    if os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1":
         typer.echo(f"layerscout: {error}", err=True)
 
 

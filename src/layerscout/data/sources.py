@@ -29,6 +29,7 @@ from layerscout.data.lines import File, Format, find_suffix, read_lines, reading
 from layerscout.data.shards import find_shards, is_held_out
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
+from layerscout.progress import announce_waiting
 
 # Names from before the hub's data sets had owners.
 OLD_HUB_NAMES = {
@@ -114,8 +115,10 @@ def _download(parts: list[str]) -> Any:
     from datasets import load_dataset
     from datasets.exceptions import DatasetNotFoundError
 
+    awaited = f"still fetching {'/'.join(parts)}, or waiting for another process that fetches it"
     try:
-        return load_dataset("/".join(parts[:2]), *parts[2:])
+        with announce_waiting(awaited):
+            return load_dataset("/".join(parts[:2]), *parts[2:])
     except DatasetNotFoundError as not_found:
         if len(parts) != 2:
             raise
@@ -166,7 +169,8 @@ def open_stdin(form: Format) -> Source:
             "add `< reviews.csv`"
         )
     name = "standard input"
-    with reading(name):
+    awaited = "waiting for the end of standard input, which - is read from"
+    with reading(name), announce_waiting(awaited):
         content = sys.stdin.buffer.read()
     packed = content.startswith(b"\x1f\x8b")
     file = File(name, ".csv", partial(BytesIO, content), packed, form.encoding)

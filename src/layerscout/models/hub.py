@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from layerscout.errors import InputError, LayerscoutError, first_line
+from layerscout.progress import announce_waiting
 
 # What a checkpoint on the hub is fetched for; other frameworks' weights are left there.
 _SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tokens*.json")
@@ -71,11 +72,16 @@ def _fetch(name: str) -> Path:
     """Get a checkpoint from the hub, or from its cache; pickled weights only for want of others."""
     from huggingface_hub import errors, snapshot_download
 
+    awaited = (
+        f"still fetching {name} from the hub, or waiting for another process that fetches it; with "
+        "HF_HUB_OFFLINE=1 only what is here is used"
+    )
     try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE, *_BESIDE]))
-        if not any(folder.glob("model*.safetensors")):
-            snapshot_download(name, allow_patterns=list(_PICKLED))
-        return folder
+        with announce_waiting(awaited):
+            folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE, *_BESIDE]))
+            if not any(folder.glob("model*.safetensors")):
+                snapshot_download(name, allow_patterns=list(_PICKLED))
+            return folder
     except errors.GatedRepoError as error:
         raise InputError(
             f"the model {name} is gated; ask for access on its page, then run: hf auth login"

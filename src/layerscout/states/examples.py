@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,19 @@ import torch
 from torch import Tensor
 
 from layerscout.data import Targets, batch_by_length, expand_choices
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
+from layerscout.progress import announce_waiting
 from layerscout.states.trunks import HeadToken, ProcessGroup, Trunk, run_trunk
+
+# By what accelerate looks for other processes, those of mpirun too.
+OF_PROCESSES = (
+    *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    *("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,23 +212,61 @@ def make_accelerator() -> Any:
     """Make an accelerator that leaves placement and precision to the encoder.
 
     Raises:
-        InputError: if mixed precision was set elsewhere.
+        InputError: if mixed precision was set elsewhere, or the environment names other processes
+            that cannot be joined.
     """
     from accelerate import Accelerator, InitProcessGroupKwargs
+    from accelerate.state import PartialState, is_initialized
 
+    before = is_initialized()
+    # Taken now: accelerate adds to them.
+    names = {name: os.environ[name] for name in OF_PROCESSES if name in os.environ}
     # The other processes wait while the first one scans; the default timeout is 10 minutes.
     patient = InitProcessGroupKwargs(timeout=timedelta(days=7))
     try:
-        accelerator = Accelerator(
-            device_placement=False, mixed_precision="no", kwargs_handlers=[patient]
-        )
-    except ValueError as error:
+        with _announcing_processes(names):
+            accelerator = Accelerator(
+                device_placement=False, mixed_precision="no", kwargs_handlers=[patient]
+            )
+    except (ValueError, RuntimeError, ImportError) as error:
+        if before:
+            raise InputError(
+                "another Accelerator in this process uses mixed precision; tune in a separate "
+                'process, with precision="bfloat16" if you want that'
+            ) from error
+        PartialState._reset_state()
         raise InputError(
-            "another Accelerator in this process uses mixed precision; tune in a separate process, "
-            'with precision="bfloat16" if you want that'
+            f"accelerate cannot start with {', '.join(names) or 'this environment'}: "
+            f"{first_line(error)}; start several processes with accelerate launch, or unset "
+            f"{' '.join(names) or 'what names them'}"
         ) from error
     accelerator.gradient_accumulation_steps = 1  # `accelerate launch` may set it
     return accelerator
+
+
+@contextmanager
+def _announcing_processes(names: Mapping[str, str]) -> Iterator[None]:
+    """Say what is awaited if the environment names other processes and they do not come.
+
+    Launchers, notebooks and schedulers leave such variables behind, and torch waits for good.
+    """
+    if torch.distributed.is_initialized() or not names:
+        yield
+        return
+    main = current_thread() is main_thread()
+    # Where torch waits, Python hears of no Ctrl-C; there is nothing to clear up yet.
+    stops = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    try:
+        if stops:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with announce_waiting(
+            f"waiting for other processes, which {', '.join(f'{k}={v}' for k, v in names.items())} "
+            f"announce; if none were started, stop this and run: unset {' '.join(names)}"
+        ):
+            yield
+    finally:
+        if stops:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def join_process_group() -> ProcessGroup:

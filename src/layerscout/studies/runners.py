@@ -25,6 +25,7 @@ from layerscout.errors import DiskError, LayerscoutError
 from layerscout.evaluating import evaluate
 from layerscout.models import Encoder, resolve_device
 from layerscout.plans import Plan
+from layerscout.progress import WAIT_SECONDS, say
 from layerscout.scanning import scan
 from layerscout.studies.context import TrialContext
 from layerscout.studies.trial import DRAWING, Store, Trial
@@ -147,7 +148,7 @@ def _run_group(context: TrialContext, group: Sequence[Trial]) -> list[Ended]:
 
 def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -> None:
     """Run trials in turn; come back to those that another process is running."""
-    waiting = list(trials)
+    waiting, idle = list(trials), 0.0
     while waiting:
         taken = []
         for trial in waiting:
@@ -161,8 +162,13 @@ def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -
                     continue
                 record = context.store.find_finished(trial)  # another process may just have run it
                 on_trial(trial, record or run_trial(trial, context), record is not None)
-        if len(taken) == len(waiting):
+        if len(taken) < len(waiting):
+            idle = 0.0
+        elif waiting:
             time.sleep(PATIENCE)
+            idle += PATIENCE
+            if idle - PATIENCE < WAIT_SECONDS <= idle:
+                say(f"waiting for {len(taken)} trials that another process is running")
         waiting = taken
 
 

@@ -14,7 +14,7 @@ from layerscout.data.lines import File, read_lines, reading
 from layerscout.data.tables import Content, Source, Table, join_names, tell_content
 from layerscout.errors import InputError, first_line
 
-# How the names of files of JSON end, with one object a line or an array of them, and of Parquet.
+# How the names of files end that hold one JSON object a line, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
 
 # How many rows are looked at to tell columns of text from columns of numbers.

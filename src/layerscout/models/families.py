@@ -1,4 +1,4 @@
-"""The families of models: a row for each holds all that is particular to it."""
+"""The families of models: a row for each says where its parts are and what is particular."""
 
 from __future__ import annotations
 

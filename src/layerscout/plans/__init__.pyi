@@ -28,11 +28,6 @@ from .edits import (
     format_edits as format_edits,
     make_edits as make_edits,
 )
-from .judging import (
-    CompareRequest as CompareRequest,
-    EvaluateRequest as EvaluateRequest,
-    ScanRequest as ScanRequest,
-)
 from .methods import (
     FULL as FULL,
     METHODS as METHODS,
@@ -84,6 +79,11 @@ from .plan import (
     check_tied as check_tied,
     ranges as ranges,
     weight_sets as weight_sets,
+)
+from .reading import (
+    CompareRequest as CompareRequest,
+    EvaluateRequest as EvaluateRequest,
+    ScanRequest as ScanRequest,
 )
 from .request import (
     PlanRequest as PlanRequest,

@@ -193,7 +193,7 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
 
 def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> str | None:
     """Say why the best state is found; None if it takes more examples."""
-    if any(isinstance(result, Debiased) for result in results):
+    if any(isinstance(result, Debiased) for result in results):  # of which the lowest is the best
         decision = decide_lowest(results, looks, tolerance=CLOSE)
         best, is_close = decision.best, decision.close
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"

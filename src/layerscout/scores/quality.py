@@ -41,7 +41,7 @@ LARGE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Quality(Estimate):
-    """What a head on a state reads.
+    """How good a linear head on a state is, on examples that it was not fitted to.
 
     Attributes:
         majority: the metric of always predicting the majority class (or the mean, or of several

@@ -45,9 +45,9 @@ TRACKERS: Mapping[str, str | None] = {
 Log = Callable[[Mapping[str, float], int], None]
 
 
-# Options of a request that other entries of a training tell: its plans and settings, method, edits,
-# model and examples. Any other option changes the training by itself.
-TOLD = {
+# Options that a training's other entries cover: its plans, settings, method, edits, model and
+# examples. Every other option has an entry of its own.
+COVERED = {
     *("plan", "against", "score", "budget", "preset", "as_released", "learning_rate", "seed"),
     *("method", "method_options", "keep_adapter", "classifier", "fresh_head", "edits"),
     *("keep_layer_norm", "untie", "examples", "max_length", "save_dtype"),
@@ -123,7 +123,7 @@ class RunOptions(Options):
     """Where the result will be saved: refused before any training if it holds the result of
     another one."""
     overwrite: bool = option(False)
-    """Do not refuse that, and drop `snapshots` that are not to be resumed."""
+    """Replace such a result, and drop `snapshots` that are not to be resumed."""
     measure: Measure = option("all", takes='Literal["metric", "speed", "predictions", "all"]')
     """What is measured of the kept model: only the "metric" that counts, which needs no further
     pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split
@@ -226,7 +226,7 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         "classifier": tuning.classifier,
         "fresh head": request.draws_head,
-        **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in TOLD},
+        **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in COVERED},
         "processes": make_accelerator().num_processes,
         "model (weights, versions and precision)": fingerprint,
         **splits,

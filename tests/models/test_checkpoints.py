@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -19,7 +20,7 @@ from transformers import (
 )
 
 from inputs import expect_refused
-from layerscout.models import Encoder, model_shape
+from layerscout.models import Encoder, build, model_shape
 from tiny import SENTENCES, change_json, tiny_checkpoint
 
 
@@ -225,3 +226,36 @@ def test_a_tokenizer_that_is_only_a_sentencepiece_model(tmp_path, monkeypatch):
     monkeypatch.setattr("layerscout.models.checkpoints.distributions", lambda: [])
     (folder / "spm.model").write_bytes(b"")
     expect_refused("pip install 'layerscout[sentencepiece]'", Encoder.load, folder, device="cpu")
+
+
+# --- What is beside the weights, or does not fit them ---------------------------------------------
+
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "nowhere/base"}
+
+
+@pytest.mark.parametrize("weights", [None, "adapter_model.safetensors"])
+def test_an_adapter_beside_whole_weights_is_left_out_and_said(tiny, tmp_path, weights):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    (folder / "adapter_config.json").write_text(json.dumps(ADAPTER))
+    if weights is not None:
+        save_file({}, folder / weights)
+    encoder = Encoder.load(folder, device="cpu")
+    [note] = encoder.notes
+    assert "whole weights and an adapter_config.json: the weights are used as they are" in note
+    assert encoder.states(["a cat"]).equal(Encoder.load(tiny, device="cpu").states(["a cat"]))
+    assert build(encoder, "top:1").config.num_labels == 2  # its head is loaded from there again
+    (folder / "model.safetensors").unlink()
+    expect_refused("an adapter of peft, not a whole model; merge it", Encoder.load, folder)
+
+
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2"])
+def test_a_pooler_of_another_size_than_the_states(family, tmp_path):
+    folder = tiny_checkpoint(tmp_path / family, family)
+    for size, words in ((8, "pooler_hidden_size of … is 8 … taken as hidden_size, 16"), (16, "")):
+        encoder = Encoder.load(change_json(folder / "config.json", pooler_hidden_size=size))
+        assert all(word in " ".join(encoder.notes) for word in words.split(" … "))
+        assert len(encoder.notes) == bool(words)
+        model = build(encoder, "top:1")
+        inputs = encoder.batch(encoder.tokenize(["a cat"]), np.arange(1))
+        assert model(**inputs).logits.shape == (1, 2)

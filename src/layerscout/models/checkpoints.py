@@ -14,7 +14,10 @@ from layerscout.models.architecture import keep_family, usable_positions
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
-from layerscout.models.hub import WEIGHT_FILES, locate_checkpoint
+from layerscout.models.hub import ADAPTER, WEIGHT_FILES, locate_checkpoint
+
+# A folder that no checkpoint has, where transformers is made to look for an adapter.
+NOWHERE = "no-adapter"
 
 
 def load_checkpoint(
@@ -36,6 +39,7 @@ def load_checkpoint(
             no usable tokenizer.
     """
     tokenizer = _load_tokenizer(name, folder)
+    notes = _fit_pooler(name, config)
     model, unexpected = _load_model(name, folder, config)
     known = FAMILIES.get(config.model_type)
     if known is None or known.reads == "last":
@@ -43,14 +47,21 @@ def load_checkpoint(
     if known is None:
         from layerscout.models.guessing import guess_family
 
-        family, notes = guess_family(name, model)
+        family, guesses = guess_family(name, model)
+        notes += guesses
     else:
-        family, notes = known, list[str]()
+        family = known
     keep_family(model, family)
     if strays := [key for key in unexpected if f"{family.blocks}." in key]:
         raise InputError(
             f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
             f"does not have, such as {strays[0]}; the two do not belong together"
+        )
+    if (folder / ADAPTER).is_file():
+        notes.append(
+            f"{name} holds whole weights and an {ADAPTER}: the weights are used as they are, "
+            "without an adapter; if they are those of its base, merge it (merge_and_unload) and "
+            "use the result"
         )
     if family.reads == "last":
         tokenizer = _fit_decoder(name, model.config, tokenizer, notes)
@@ -65,6 +76,22 @@ def load_checkpoint(
             f"{embedded}; they do not belong together"
         )
     return model, tokenizer, family, tuple(notes)
+
+
+def _fit_pooler(name: str, config: Any) -> list[str]:
+    """Give a head's pooler the size of the states, and return what was changed.
+
+    DeBERTa's multiplies states by a matrix of `pooler_hidden_size` rows: of another size it never
+    ran, so that nobody trained it, and the size is left over from the model that was changed.
+    """
+    size, pooler = config.hidden_size, getattr(config, "pooler_hidden_size", None)
+    if pooler in (None, size):
+        return []
+    config.pooler_hidden_size = size
+    return [
+        f"pooler_hidden_size of {name} is {pooler}, which no state fits: it is taken as "
+        f"hidden_size, {size}"
+    ]
 
 
 def find_dtype(folder: Path, config: Any) -> Computed:
@@ -114,6 +141,8 @@ def load_pretrained(
         options: what else it takes. Models want `dtype`: by default transformers 5 loads the
             weights of a float16 checkpoint as float16.
     """
+    if "dtype" in options:  # weights, and only these: not an adapter of peft in the same folder
+        options["adapter_kwargs"] = {"subfolder": NOWHERE}
     with quiet_transformers():
         return kind.from_pretrained(
             source, revision=revision, trust_remote_code=False, local_files_only=True, **options

@@ -165,7 +165,7 @@ def _load_whole(encoder: Encoder, config: Any) -> tuple[Any, set[str], list[str]
     """
     import transformers
 
-    name, warnings = encoder.name, list[str]()
+    name, warnings = encoder.name, list(encoder.notes)
     named = (config.architectures or ["AutoModel"])[0]
     kind: Any = getattr(transformers, named, None)
     family = getattr(getattr(kind, "config_class", None), "model_type", None)

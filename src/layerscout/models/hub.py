@@ -13,8 +13,15 @@ _SETUP = ("config.json", "tokenizer*", "vocab*", "merges.txt", "*.model", "*_tok
 _SAFE = ("model*.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
+# What peft has beside the weights of an adapter.
+ADAPTER = "adapter_config.json"
 # The pooling of sentence-transformers, which no state depends on.
 _BESIDE = ("1_Pooling/config.json",)
+
+
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder holds the weights of a whole model."""
+    return any(path.is_file() for pattern in WEIGHT_FILES for path in folder.glob(pattern))
 
 
 def list_checkpoint_files(name: str) -> list[Path]:
@@ -46,10 +53,10 @@ def locate_checkpoint(name: str) -> Path:
             )
         return Path(spec.origin).parent / "model"
     path = Path(name).expanduser()
-    if (path / "adapter_config.json").is_file():
+    if (path / ADAPTER).is_file() and not holds_weights(path):
         raise InputError(
-            f"{name} holds a LoRA adapter of peft, not a whole model; merge it into its base, or "
-            "tune without --keep-adapter"
+            f"{name} holds an adapter of peft, not a whole model; merge it into its base "
+            "(merge_and_unload), or tune without --keep-adapter"
         )
     if (path / "config.json").is_file():
         return path

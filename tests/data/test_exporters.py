@@ -1,12 +1,14 @@
 """Files as the programs that people use write them, and what is read from them."""
 
 import gzip
+import io
 import json
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from inputs import Write
+from inputs import Write, expect_refused
 from layerscout.data import Task
 
 TEXTS = ['He said "fine", twice', "a naïve café", "two\nlines", "tab\there", "dull", "so, so; no"]
@@ -69,7 +71,7 @@ TABLES: dict[str, tuple[str, str | bytes, str | None]] = {
     "Excel, sep=|": ("x.csv", "sep=|\n" + excel("|"), None),
     "Excel, empty cells": ("x.csv", "text;label;;\r\n" + excel().partition("\n")[2].replace(
         "good\r", "good;;\r").replace("bad\r", "bad;;\r") + ";;;\r\n;;;\r\n",
-        "2 rows of x.csv have nothing in any field and are left out"),
+        "rows of x.csv with nothing in any field are left out: 2"),
     "Excel, Unicode text": ("x.tsv", excel("\t").encode("utf-16"), "is read as UTF-16"),
     "Excel, UTF-16 without a mark": ("x.tsv", excel("\t").encode("utf-16-le"), "as UTF-16-LE"),
     "LibreOffice": ("x.csv", FRAME.to_csv(index=False, quoting=2, lineterminator="\n"), None),
@@ -104,3 +106,186 @@ def test_tables(write: Write, monkeypatch: pytest.MonkeyPatch, exporter: str) ->
     assert task.train.texts == TEXTS and task.labels == ("bad", "good")
     assert [task.labels[number] for number in task.train.labels] == LABELS
     assert any(said in line for line in task.warnings) if said else not task.warnings
+
+
+def jsonl(**columns: Any) -> str:
+    return str(pd.DataFrame(columns).to_json(orient="records", lines=True, force_ascii=False))
+
+
+AB, XY = ["a", "b", "c", "d"], list("xyxy")
+CSV = "text,label\na,x\nb,y\nc,x\nd,y\n"
+CAFES = CSV.replace("a,", "café,").encode("latin-1")
+CYRILLIC = "text,label\nкот,да\nпёс,нет\nдом,да\nлес,нет\n"
+ODD = "classes of {} begin or end with spaces or quotes, or have characters that are not shown: "
+SPILLED = "columns of x.csv without a name are not read, and have something in 1 row"
+BLANK = "rows of x.csv with nothing in any field are left out: "
+
+# Files as hands and scripts write them: name, content, options, texts, labels and warnings.
+OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[str]]] = [
+    ("x.csv", CSV.replace(",", ", "), {}, AB, XY, [SPACES]),
+    ("x.csv", CSV.replace(",x", ', "x"'), {}, AB, XY, [SPACES]),
+    ("x.csv", CSV.replace(",x", ", x"), {}, AB, [" x", "y"] * 2, [ODD.format("x.csv") + "' x'"]),
+    # Quotes after a space in a text are text, be it in quotes itself or not.
+    ("x.csv", CSV.replace("a,", ' "a" b,'), {}, [' "a" b', *AB[1:]], XY, []),
+    ("x.csv", CSV.replace("a,", '" ""a"" b",'), {}, [' "a" b', *AB[1:]], XY, []),
+    ("x.csv", CSV.replace("a,", '"a, ""b""",'), {}, ['a, "b"', *AB[1:]], XY, []),
+    ("x.csv", CSV.replace("a,", '"a \\",'), {}, ["a \\", *AB[1:]], XY, []),
+    ("x.csv", CSV + "  \n\t\n", {}, AB, XY, []),
+    ("x.csv", CSV + "\x1a", {}, AB, XY, []),
+    ("x.csv", CSV + " , \n,\n", {}, AB, XY, [BLANK + "2"]),
+    ("x.csv", CSV.replace("x\n", "x,\n").replace("y\n", "y,\n"), {}, AB, XY, []),
+    ("x.csv", CSV.replace("label", "label,,").replace("x\n", "x,,\n"), {}, AB, XY, []),
+    ("x.csv", CSV.replace("label", "label,, ").replace("a,x", "a,x,b,"), {}, AB, XY, [SPILLED]),
+    ("x.csv", CSV.replace("text", ""), {}, AB, XY, []),  # of a Series
+    ("x.csv", CSV.replace("\n", "\r"), {}, AB, XY, []),
+    ("x.csv", CSV.replace("\n", "\r").replace("\r", "\n", 1), {}, AB, XY, []),
+    ("x.csv", CSV.replace("a,", '"a\rb\nc",').replace("y\n", "y\r"), {},
+     ["a\rb\nc", *AB[1:]], XY, []),
+    ("x.tsv", CSV.replace(",", "\t").replace("\n", "\r\r\n"), {}, AB, XY, []),
+    ("x.tsv", CSV.replace(",", "\t").replace("a\t", '"a"\t'), {}, ['"a"', *AB[1:]], XY,
+     ["quotes at both ends of fields of x.tsv are read as text, such as '\"a\"'; rename the file "
+      "to .csv if they only enclose fields"]),
+    ("x.tsv", CSV.replace(",", "\t").replace("a\t", '"a" ""b\t').replace("c", '"c"'), {},
+     ['"a" ""b', "b", '"c"', "d"], XY, []),
+    ("x.csv", "sep=,\n" + CSV.replace(",", ";"), {"sep": ";"}, AB, XY, []),
+    ("x.csv", b"\xef\xbb\xbf" * 2 + CSV.encode(), {}, AB, XY, []),
+    ("x.csv", CAFES, {"encoding": "latin-1"}, ["café", *AB[1:]], XY, []),
+    ("x.csv", CYRILLIC.encode("cp1251"), {"encoding": "cp1251"}, ["кот", "пёс", "дом", "лес"],
+     ["да", "нет"] * 2, []),
+    ("x.csv", CSV.encode("utf-16-le"), {"encoding": "UTF_16"}, AB, XY, []),
+    ("x.csv", CSV.encode("utf-32"), {}, AB, XY,
+     ["x.csv is read as UTF-32 (--encoding names another one)"]),
+    ("x.jsonl", jsonl(text=["à", *AB[1:]], label=XY).encode("latin-1"), {}, ["à", *AB[1:]], XY,
+     ["x.jsonl is not UTF-8 and is read as Windows-1252, such as 'à' in line 1 (--encoding names "
+      "another one)"]),
+    ("x.jsonl", jsonl(text=AB, label=["x", "y\r"] * 2), {}, AB, ["x", "y\r"] * 2,
+     [ODD.format("x.jsonl") + "'y\\r'"]),
+    ("x.jsonl", jsonl(text=[*AB, "e"], label=[*XY, "x"], answer=["accept"] * 4 + ["reject"]), {},
+     AB, XY, ["1 of 5 rows of x.jsonl have another `answer` than accept and are left out"]),
+    ("x.jsonl", jsonl(text=AB, label=XY, answer=["accept", "no"] * 2), {}, AB, XY, []),
+    ("x.json", "[" + jsonl(text=AB, label=XY).strip().replace("\n", ",\n") + "]", {}, AB, XY, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_others(write: Write, monkeypatch: pytest.MonkeyPatch, case: Any) -> None:
+    name, content, options, texts, labels, said = case
+    path = write(name, content)
+    monkeypatch.chdir(path.parent)
+    task = Task.load(path.name, **options)
+    assert (task.train.texts, task.labels) == (texts, tuple(sorted(set(labels))))
+    assert [task.labels[number] for number in task.train.labels] == labels
+    assert [line.partition("; remove these")[0] for line in task.warnings] == said
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    content = io.BytesIO(CSV.replace("a,", "café,").replace(",", "\t").encode(encoding))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(content))
+    task = Task.load("-")
+    assert task.train.texts == ["café", *AB[1:]] and "standard input is" in task.warnings[0]
+
+
+# --- Words -------------------------------------------------------------------------------------
+
+SENTENCES = [("Ann", "saw", "Bonn"), ("#tbt", "Bob"), ("#", "ran")]
+TAGS = [["B-PER", "O", "B-LOC"], ["O", "B-PER"], ["O", "O"]]
+COMMENTS = "comments in x.conll are skipped, such as {!r}, 3 lines in all"
+COUNTED = "the first column of x.conll counts the words, which are read from the second"
+
+
+def conll(line: str, before: str = "", start: int = 1) -> str:
+    """Write each word by a template, and a line before each sentence."""
+    blocks = [
+        before + "".join(line.format(n=n, word=word, tag=tag) + "\n"
+                         for n, (word, tag) in enumerate(zip(words, tags, strict=True), start))
+        for words, tags in zip(SENTENCES, TAGS, strict=True)
+    ]  # fmt: skip
+    return "\n".join(blocks)
+
+
+WORDS: dict[str, tuple[str | bytes, list[str]]] = {
+    "spaces": (conll("{word} {tag}"), []),
+    "tabs": (conll("{word}\t{tag}"), []),
+    "old Mac": (conll("{word} {tag}").replace("\n", "\r"), []),
+    "csv on Windows": (conll("{word} {tag}").replace("\n", "\r\r\n"), []),
+    "UTF-16": (conll("{word} {tag}").encode("utf-16"), ["x.conll is read as UTF-16 (--encoding "
+               "names another one)"]),
+    "MultiCoNER, two columns": (conll("{word}\t{tag}", "# id 3\tdomain=en\n"),
+                                [COMMENTS.format("# id 3\tdomain=en")]),
+    "MultiCoNER": (conll("{word} _ _ {tag}", "# id 3\tdomain=en\n"),
+                   [COMMENTS.format("# id 3\tdomain=en")]),
+    "spaces, two words": (conll("{word} {tag}", "# text\n"), [COMMENTS.format("# text")]),
+    "OntoNotes": (conll("{word} {tag}", "#begin document (bc/x); part 000\n"),
+                  [COMMENTS.format("#begin document (bc/x); part 000")]),
+    "GermEval": (conll("{n}\t{word}\tO\t{tag}", "#\thttp://x.de [2009]\n"),
+                 [COUNTED, COMMENTS.format("#\thttp://x.de [2009]")]),
+    "numbers": (conll("{n} {word} {tag}"), [COUNTED]),
+    "numbers from 0": (conll("{n}\t{word}\tNN\t{tag}", start=0), [COUNTED]),
+    "Label Studio": ("-DOCSTART- -X- O\n" + conll("{word} -X- _ {tag}"), []),
+    "brat": (conll("{tag}\t0\t3\t{word}"), ["the first column of x.conll has tags, so words are "
+                                            "read from the last"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("writer", WORDS)
+def test_words(write: Write, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+    content, said = WORDS[writer]
+    path = write("x.conll", content)
+    monkeypatch.chdir(path.parent)
+    task = Task.load(path.name)
+    assert task.train.words == SENTENCES and list(task.warnings) == said
+    tags = [tag for sentence in TAGS for tag in sentence]
+    assert [task.labels[number] for number in task.train.labels] == tags
+
+
+# --- What is not read --------------------------------------------------------------------------
+
+SPANS = [[[0, 1, "PER"]]] * 4
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "spaCy's pairs": ("x.iob", "Ann|B-PER ran|O\nBob|B-PER sat|O\n",
+                      "has pairs, such as 'Ann|B-PER'"),
+    "OntoNotes": ("x.conll", conll("bc/x 0 {word} {tag}"), "the same in all of a sentence, such as "
+                  "'bc/x'; leave it out"),
+    "CoNLL-U": ("x.conll", conll("{n}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{tag}"), "to .conllu"),
+    "Label Studio": ("x.json", json.dumps([{"id": 1, "data": {"text": "a"}, "annotations": []}]),
+                     "export it from Label Studio as JSON-MIN"),
+    "Prodigy's spans": ("x.jsonl", jsonl(text=AB, tokens=SPANS, spans=SPANS), "tag for each word"),
+    "Prodigy's choices": ("x.jsonl", jsonl(text=AB, options=SPANS, accept=[["x"], ["y"]] * 2),
+                          "--label accept"),
+    "spaCy's categories": ("x.jsonl", jsonl(text=AB, cats=[{"x": 1, "y": 0}] * 4), "the category"),
+    "doccano's spans": ("x.jsonl", jsonl(text=AB, label=SPANS), "[0, 1, 'PER'] (list) in line 1"),
+    "several splits": ("x.json", json.dumps({"train": ROWS, "test": ROWS}), "has several: train, "
+                       "test; write a file for each"),
+    "pandas, values": ("x.json", FRAME.to_json(orient="values"), "item 1 is ['He said"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("writer", REFUSED)
+def test_refused(write: Write, writer: str) -> None:
+    name, content, words = REFUSED[writer]
+    expect_refused(words, Task.load, write(name, content))
+
+
+LOOKS = [
+    (("cafe\u0301", "caf\xe9"), "'cafe\\u0301', 'caf\\xe9'"),
+    (("x\u200b", "x"), "'x', 'x\\u200b'"),
+    (("\uff21", "A"), "'A', '\\uff21'"),
+    (("a\u00adb", "\ufeffAB"), "'a\\xadb', '\\ufeffAB'"),
+    (("\u2764\ufe0f", "\u2764"), "'\\u2764', '\\u2764\\ufe0f'"),
+]
+
+
+@pytest.mark.parametrize(("names", "shown"), LOOKS)
+def test_names_that_look_the_same(names: tuple[str, str], shown: str) -> None:
+    [line] = Task.from_lists(AB, [*names, *names]).warnings
+    said = f"task look the same: {shown}; write them alike if they are the same"
+    assert line == f"classes of {said}"
+    [line] = Task.from_lists(["a", "b"], [[names[0], "z"], [names[1]]]).warnings
+    assert line == f"labels of {said}"
+    held = (["e"], [names[1]])
+    named = (
+        f"task (validation) has {names[1]!a} in row 0 (counted from 0), column 'label'; training"
+    )
+    expect_refused(f"{named} has {names[0]!a}", Task.from_lists, AB, [names[0], "z"] * 2,
+                   validation=held)  # fmt: skip

@@ -35,6 +35,15 @@ LABEL_NAMES = (
 )
 WORD_NAMES = ("tokens", "words")
 TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "xpos", "ner")
+# Columns of files that other programs write and that are not read; what to do instead.
+FOREIGN = {
+    ("annotations", "data"): "export it from Label Studio as JSON-MIN, CSV or CoNLL 2003",
+    ("spans", "tokens"): "write spans of Prodigy as a tag for each word (prodigy data-to-spacy and "
+    "spacy convert do so)",
+    ("text", "entities"): "write spans as a tag for each word",
+    ("text", "cats"): "write the name of the category that is 1 as the label",
+    ("options", "accept"): "name the column of the answers with --label accept",
+}
 SLOT = re.compile(r"\{(\w+)(?:\[(\d+)\])?(?::(\w+))?\}")
 
 
@@ -219,6 +228,9 @@ def _guess_label(
     if len(candidates) == 1:
         return candidates[0]
     remedy = "name it with --label"
+    for foreign, instead in FOREIGN.items():
+        if source.columns.keys() >= set(foreign):
+            remedy = instead
     if len(source.columns) == 1:
         remedy = "add a column of labels"
         if re.search(r"\w[^\w\s.'-]\w", "".join(source.columns)):  # a CSV with an unusual separator

@@ -137,7 +137,8 @@ def _conll_lines(file: File, layout: Layout) -> Iterator[tuple[int, list[str]]]:
             continue
         if not inside and line.startswith("#"):
             tag = fields[layout.places["tags"]]
-            if len(fields) != layout.width or (line[1:2] == " " and tag not in layout.tags):
+            is_tag = tag in layout.tags or TAG.fullmatch(tag)
+            if len(fields) != layout.width or (line[1:2] == " " and not is_tag):
                 comments.append(line.strip())
                 continue
         inside = True
@@ -150,8 +151,8 @@ def _conll_lines(file: File, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         yield number, fields
     if comments:
         file.note(
-            f"{len(comments):,} lines of {file.name} are skipped as comments, such as "
-            f"{comments[0]!r:.60}"
+            f"comments in {file.name} are skipped, such as {comments[0]!r:.60}, "
+            f"{len(comments):,} line{'s'[: len(comments) != 1]} in all"
         )
 
 

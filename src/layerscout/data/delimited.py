@@ -15,6 +15,9 @@ DELIMITED = (".csv", ".tsv")
 # What may stand between the fields of a CSV file; the first one that its first line has.
 DELIMITERS = (",", ";", "\t", "|")
 
+# What nobody sees: spaces, the end of a file in DOS, and marks of the byte order.
+BLANK = " \t\r\n\xa0\u200b\ufeff\x1a"
+
 # Where Excel writes what stands between the fields.
 DIRECTIVE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
@@ -68,59 +71,69 @@ def tell_dialect(file: File, sep: str | None = None) -> Dialect:
     usual = "\t" if file.suffix == ".tsv" else tell_separator(first)
     plain = Dialect(read_separator(sep) if sep is not None else told[1] if told else usual)
     ways = [plain, replace(plain, spaced=True), replace(plain, escaped=True)]
+    example = ""
     if file.suffix == ".tsv":
-        quoted = ways[::2]
-        plain = replace(plain, quoted=False)
+        certain, example = _find_quotes(file, plain.delimiter)
+        plain, quoted = replace(plain, quoted=False), ways[::2]
         # Where lines are no rows, texts have line breaks in quotes.
-        ways = [*(quoted if _encloses(file, plain.delimiter) else []), plain, *quoted]
+        ways = [*quoted, plain] if certain else [plain, *quoted]
     ways += [replace(way, row_names=True) for way in ways]
-    return next((way for way in ways if _fits(file, way)), plain)
+    chosen = next((way for way in ways if _fits(file, way)), plain)
+    if example and not chosen.quoted:
+        file.note(
+            f"quotes at both ends of fields of {file.name} are read as text, such as "
+            f"{example!r:.60}; rename the file to .csv if they only enclose fields"
+        )
+    return chosen
 
 
-def _encloses(file: File, delimiter: str) -> bool:
-    """Return whether the quotes of a TSV file, which may be text, enclose fields.
+# A field in quotes, with others in it as "" or as \\".
+ENCLOSED = re.compile(r'''"[^"]*(?:""[^"]*)*"|"[^"\\]*(?:\\.[^"\\]*)*"''')
 
-    Most fields with a quote must begin and end with one, and have others only as "" or \\"; and
-    there is one with these, or a quoted header, or half of the rows have one.
+
+def _find_quotes(file: File, delimiter: str) -> tuple[bool, str]:
+    """Tell what quotes in a TSV file are, where they may be text.
+
+    Returns:
+        Whether they enclose fields for certain: all that are in fields do, and there are more in
+        these, or in the header, or in half of the rows; and an example if at least most do.
     """
     quotes = enclosed = doubled = number = 0
-    header = False
+    header, example = False, ""
     for number, line in read_lines(file, universal=True):
         if '"' not in line:
             continue
         fields = [field for field in line.rstrip("\r\n").split(delimiter) if '"' in field]
-        inner = [field[1:-1] for field in fields if re.fullmatch('".*"', field)]
-        whole = [text for text in inner if '"' not in re.sub(r'\\"|""', "", text)]
-        header |= number == 1 and len(whole) > 0
+        whole = list(filter(ENCLOSED.fullmatch, fields))
+        header |= number == 1 and bool(whole)
+        example = example or "".join(whole[:1])
         quotes += len(fields)
         enclosed += len(whole)
-        doubled += sum('"' in text for text in whole)
-    if 2 * enclosed <= quotes:
-        return False
-    certain = header or doubled > 0 or 2 * enclosed >= number
-    if not certain:
-        file.note(
-            f"{enclosed:,} fields of {file.name} begin and end with a quote, which is read as "
-            "text; rename the file to .csv if quotes enclose fields"
-        )
-    return certain
+        doubled += sum('"' in field[1:-1] for field in whole)
+    certain = enclosed == quotes and (header or doubled > 0 or 2 * enclosed >= number)
+    return certain, example if 2 * enclosed > quotes else ""
 
 
 def _fits(file: File, dialect: Dialect) -> bool:
     """Return whether a whole file can be read in a dialect, as one that is written so."""
-    spaces = dialect.quoted and not dialect.spaced
+    spaces = False
+    names: list[str] = []
     try:
-        rows = _read_rows(file, dialect)
-        if spaces and any(name.startswith(" ") for name in next(rows, (0, []))[1][1:]):
-            return False
-        for _, cells in rows:
-            if spaces and any(" " in cell[:1] and cell.lstrip(" ")[:1] == '"' for cell in cells):
+        for _, cells in _read_rows(file, dialect):
+            if dialect.row_names and names and not cells[0].isdecimal():
                 return False
-            if dialect.row_names and not cells[0].isdecimal():
-                return False
+            spaces |= any(" " in cell[:1] and cell.lstrip(" ")[:1] == '"' for cell in cells)
+            names = names or cells
     except InputError:
         return False
-    return True
+    if dialect.spaced or not dialect.quoted:
+        return True
+    # A text in quotes may begin with a space and a quote as well, which is then doubled.
+    mark = re.escape(dialect.delimiter)
+    raw = re.compile(rf'(?:^|{mark}) +"(?!"|{mark}|\r|\n|$)')
+    if spaces and any(raw.search(line) for _, line in read_lines(file, universal=True)):
+        return False
+    return not any(name.startswith(" ") and name.strip() for name in names[1:])
 
 
 def _split_lines(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -161,11 +174,10 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     Rows without anything are left out: spreadsheets write some below a table. So are empty fields
     beyond those of the header.
     """
-    rows = ((line, cells) for line, cells in _split_lines(file, dialect))
     names: list[str] = []
     empty = 0
-    for line, cells in rows:
-        if not any(cell and not cell.isspace() for cell in cells):
+    for line, cells in _split_lines(file, dialect):
+        if not "".join(cells).strip(BLANK):
             empty += len(cells) > 1
             continue
         if not names:
@@ -180,7 +192,7 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
             cells = [*cells, *[""] * (wanted - len(cells))][:wanted]
         yield line, cells
     if empty:
-        file.note(f"{empty:,} rows of {file.name} have nothing in any field and are left out")
+        file.note(f"rows of {file.name} with nothing in any field are left out: {empty:,}")
 
 
 def _refuse_row(file: File, columns: int, fields: int, line: int) -> InputError:
@@ -227,8 +239,8 @@ def cell_records(file: File, dialect: Dialect) -> Iterator[tuple[int, dict[str, 
         raise InputError(f"{file.name} has no rows; it needs some below the column names")
     if spilled:
         file.note(
-            f"{spilled:,} rows of {file.name} have something in columns without a name, which is "
-            "not read"
+            f"columns of {file.name} without a name are not read, and have something in "
+            f"{spilled:,} row{'s'[: spilled != 1]}"
         )
 
 

@@ -46,16 +46,13 @@ def json_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
             place = number + getattr(error, "lineno", 1) - 1
             reason = getattr(error, "msg", type(error).__name__)
             raise InputError(f"{rule}, line {place} is not JSON: {reason}; correct it") from error
-        rows = _find_rows(content) if whole or len(head) == 1 else None
+        rows = None
+        if whole or len(head) == 1:
+            rows = _find_rows(content, rule)
         for place, record in [(number, content)] if rows is None else enumerate(rows, 1):
             if not isinstance(record, dict):
                 what = "line" if rows is None else "item"
                 raise InputError(f"{rule}, {what} {place} is {record!r:.60}; correct it")
-            if rows is None and len(record) > 1 and all(map(_is_array, record.values())):
-                raise InputError(
-                    f"{rule}, and it has several arrays: {join_names(record)}; write a file for "
-                    "each of them, such as train.json and test.json in a folder"
-                )
             yield place, record
 
 
@@ -64,15 +61,23 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
 
 
-def _find_rows(content: Any) -> list[Any] | None:
+def _find_rows(content: Any, rule: str) -> list[Any] | None:
     """Return the rows that one value of JSON holds; None where it is itself a row.
 
     It is an array, an object with an array as "data" or alone, or what pandas' to_json writes with
     an `orient` of "columns" (the default), "index", "split" or "table", or a list by column.
+
+    Raises:
+        InputError: if it holds several arrays; it begins with the rule that is broken.
     """
     if not isinstance(content, dict) or not content:
         return content if isinstance(content, list) else None
     values = list(content.values())
+    if len(values) > 1 and all(map(_is_array, values)):
+        raise InputError(
+            f"{rule}, and has several: {join_names(content)}; write a file for each, such as "
+            "train.json and test.json in a folder"
+        )
     rows = content.get("data", values[0] if len(values) == 1 else None)
     if isinstance(rows, list) and _is_array(rows):
         return rows

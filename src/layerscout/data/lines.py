@@ -200,20 +200,20 @@ def _decode_western(file: File, lines: Iterable[str]) -> Iterator[str]:
         if line.isascii():
             yield line
             continue
-        if (wrong := ESCAPED.search(line)) is None:
-            utf8 = number
-            decoded = line
-        else:
-            byte = f"0x{ord(wrong[0]) - 0xDC00:02x}"
+        try:
+            line.encode()  # ten times as fast as a search
+            utf8, decoded = number, line
+        except UnicodeEncodeError as error:
+            byte = f"0x{ord(line[error.start]) - 0xDC00:02x}"
             place = f"text files must be UTF-8, {file.name} has the byte {byte} in line {number}"
             content = line.encode("utf-8", "surrogateescape")
             try:
                 decoded = content.decode("cp1252")
-            except UnicodeDecodeError as error:
+            except UnicodeDecodeError:
                 raise InputError(
                     f"{place}; give its encoding with --encoding, such as cp1251, mac-roman or "
                     "gb18030"
-                ) from error
+                ) from None
             western = western or [place, str(number), WORD.findall(decoded)[0]]
             if not ESCAPED.sub("", line).isascii() or _is_surrogates(content):
                 utf8 = number

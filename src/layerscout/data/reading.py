@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from layerscout.data.words import mark_spans, number_tags, read_sentences
 from layerscout.errors import InputError, make_unknown_error
 
 SURROGATE = re.compile("[\\ud800-\\udfff]")
+
+# Where Prodigy says whether a label was accepted.
+ANSWER = "answer"
 
 # What kinds of tasks need of the rows, where it is not one label in each.
 NEEDS: Mapping[Kind, str] = {
@@ -77,8 +82,7 @@ def read_splits(
             for column in inputs.columns:
                 if column not in source.columns:
                     raise make_unknown_error(f"column of {source.name}", column, source.columns)
-            table = source.read(inputs.columns)
-            noted += table.notes
+            table = _read_accepted(source, inputs.columns, noted)
             if not len(table):
                 raise InputError(f"{source.name} has no rows; it needs some below the column names")
             _check_unicode(table)
@@ -129,6 +133,30 @@ def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
             )
             return "macro_f1"
     return USUAL_METRICS.get(kind, "accuracy")
+
+
+def _read_accepted(source: Source, columns: list[str], warnings: list[str]) -> Table:
+    """Read columns of the rows that were accepted, where Prodigy says of each whether it was.
+
+    A label that was rejected stands in its row as if it were the right one.
+    """
+    table = None
+    if ANSWER in source.columns and ANSWER not in columns:
+        with suppress(InputError):  # of other programs, not every row may have one
+            table = source.read([*columns, ANSWER])
+    if table is None:
+        table = source.read(columns)
+    warnings += table.notes
+    answers = table.columns.get(ANSWER, ()) if ANSWER not in columns else ()
+    rows = [row for row, answer in enumerate(answers) if answer == "accept"]
+    known = all(answer in ("accept", "reject", "ignore") for answer in answers)
+    if known and 0 < len(rows) < len(answers):
+        warnings.append(
+            f"{len(answers) - len(rows)} of {len(answers)} rows of {table.name} have another "
+            "`answer` than accept and are left out"
+        )
+        table = table.keep(rows)
+    return replace(table, columns={column: table.columns[column] for column in columns})
 
 
 def _check_unicode(table: Table) -> None:

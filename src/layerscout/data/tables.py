@@ -67,7 +67,10 @@ class Table:
         missing = set(self.find_missing(column))
         if not missing:
             return self
-        kept = [row for row in range(len(self)) if row not in missing]
+        return self.keep([row for row in range(len(self)) if row not in missing])
+
+    def keep(self, kept: Sequence[int]) -> Table:
+        """Return some of the rows, by their numbers."""
         places = range(len(self)) if self.rows is None else self.rows
         columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
         return replace(self, columns=columns, rows=[places[row] for row in kept])

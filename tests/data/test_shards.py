@@ -93,7 +93,6 @@ def test_files_whose_classes_have_other_numbers_are_refused(tmp_path):
     [
         ["validation.parquet", "test.parquet"],
         ["validation-0.parquet", "test-0.parquet"],
-        ["train-0.parquet", "test-0.parquet"],
         ["dev.jsonl"],
         ["a.jsonl", "b.jsonl.gz"],
         ["a.parquet", "b.csv"],

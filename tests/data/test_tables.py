@@ -236,7 +236,8 @@ def test_a_folder_of_splits(write: Write, tmp_path: Path) -> None:
     task = Task.load(str(tmp_path / "task"))
     assert task.name == "task" and len(task.train) == 4
     assert task.validation is not None and task.validation.texts == ["e"]
-    assert task.test is None and "the test split is not used" in task.warnings[0]
+    assert task.test is None and "the test split is not used" in task.warnings[1]
+    assert "not read: validation_mismatched.csv" in task.warnings[0]
     other = write("other.csv", "text,label\nf,x\n")
     task = Task.load(tmp_path / "task", validation=str(other))
     assert task.validation is not None and task.validation.texts == ["f"]

@@ -275,12 +275,14 @@ def _write_value(path: Path, name: str, value: Any) -> Any:
 
 def write_config(verb: str, given: Given, folder: Path) -> None:
     """Write `run.yaml` into a folder: what was given to a run, as `--config` takes it."""
+    from layerscout.data import is_local
+
     content = {name: value for name, value in given.items() if name not in LEFT_OUT}
     for name, value in content.items():
         # A file or a folder, and no name, demo, strategy or fraction.
         is_path = name in ("plan", "against") and str(value).endswith(".json")
         if name in ("model", "data", "scan", "validation", "test"):
-            is_path = value not in ("demo", "-") and Path(value).exists()
+            is_path = value not in ("demo", "-") and is_local(value)
         if is_path:
             content[name] = str(Path(value).absolute())
     repeat = f"layerscout {verb} --config run.yaml"

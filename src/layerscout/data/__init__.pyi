@@ -56,6 +56,9 @@ from .sampling import (
     sample as sample,
     stratify as stratify,
 )
+from .sources import (
+    is_local as is_local,
+)
 from .tables import (
     Table as Table,
     join_names as join_names,

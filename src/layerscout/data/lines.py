@@ -67,10 +67,10 @@ class File:
     notes: dict[str, None] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def at(cls, path: Path, encoding: str | None = None) -> "File":
+    def at(cls, path: Path) -> "File":
         """Return the file at a path."""
         packed = path.suffix.lower() == ".gz"
-        return cls(str(path), find_suffix(path), lambda: path.open("rb"), packed, encoding)
+        return cls(str(path), find_suffix(path), lambda: path.open("rb"), packed)
 
     def note(self, line: str) -> None:
         """Add a line to the notes, once, however often the file is read."""

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from layerscout.data.files import (
-    JSON_LINES,
-    PARQUET,
-    json_records,
-    open_parquet,
-    open_records,
-    read_records,
-)
-from layerscout.data.lines import File
+from layerscout.data.files import JSON_LINES, PARQUET
+from layerscout.data.folders import Layout, is_held_out, lay_out
+from layerscout.data.lines import File, find_suffix
 from layerscout.data.tables import Source, Table, join_names
 from layerscout.errors import InputError, first_line
 
-# How the names of files begin that no training split is read from.
-_HELD_OUT = re.compile("(test|dev|val|valid|validation)(?![a-z])", re.IGNORECASE)
+
+class Part(NamedTuple):
+    """One of the files of a split: what it is called, how many bytes it has, and what opens it."""
+
+    path: str
+    size: int | None
+    open: Callable[[], Source]
 
 
-def is_held_out(name: str) -> bool:
-    """Return whether a file is a part of a validation or test split, by its name."""
-    return _HELD_OUT.match(name) is not None
+def find_shards(
+    data: str, is_known: Callable[[Path], bool], open_part: Callable[[File], Source]
+) -> dict[str, Source]:
+    """Find the files of a folder, a pattern or a URL that fsspec knows.
 
-
-def find_shards(data: str | Path) -> Source:
-    """Find the files of a folder, a pattern or a URL that fsspec knows: one split in many parts.
-
-    Where some files are named train..., those are taken alone. The columns, and the names of their
-    classes, are those of the first file.
+    A pattern is one split in many parts. So is a folder where no name tells a split; where some
+    files are named train..., those are taken alone.
 
     Args:
-        data: such as `folder`, `folder/train-*.parquet` or `s3://bucket/folder`.
+        data: such as `folder/train-*.parquet` or `s3://bucket/folder`.
+        is_known: tells whether a file can be read, by its path.
+        open_part: opens a file.
+
+    Returns:
+        The source of each split.
 
     Raises:
         InputError: if there are none, they are of several kinds or of other splits, or the first
@@ -45,60 +46,126 @@ def find_shards(data: str | Path) -> Source:
     """
     import fsspec
 
-    name = str(data)
-    with _reading(name, "; check the address"):
-        filesystem, path = fsspec.core.url_to_fs(name)
-        if is_folder := filesystem.isdir(path):
-            files = filesystem.find(path, maxdepth=1)
+    with _reading(data, "; check the address"):
+        filesystem, path = fsspec.core.url_to_fs(data)
+        is_folder = filesystem.isdir(path)
+        if is_folder:
+            sizes = filesystem.find(path, maxdepth=1, detail=True)
         else:
-            files = filesystem.glob(path) if "*" in path else [path]
-            files = [file for file in files if filesystem.isfile(file)]
-    names = {file: file.rpartition("/")[2] for file in files}
-    readable = [file for file in files if file.lower().endswith((*PARQUET, *JSON_LINES))]
-    training = [file for file in readable if names[file].lower().startswith("train")]
-    paths = sorted(training or readable)
-    if not paths:
+            sizes = filesystem.glob(path, detail=True) if "*" in path else {path: {}}
+            sizes = {file: sizes[file] for file in sizes if filesystem.isfile(file)}
+    names = {file.rpartition("/")[2] if is_folder else file: file for file in sorted(sizes)}
+    readable = [name for name in names if is_known(Path(name))]
+    layout = lay_out(data, readable) if is_folder else Layout({})
+    if "train" not in layout.splits:
+        layout = Layout({"train": _choose_parts(data, list(names), readable, is_folder=is_folder)})
+
+    def opener(file: str) -> Source:
+        packed = file.lower().endswith(".gz")
+        opened = partial(filesystem.open, file, "rb")
+        return open_part(File(file, find_suffix(Path(file)), opened, packed))
+
+    sources = {}
+    for split, chosen in layout.splits.items():
+        title = data.rstrip("/").rpartition("/")[2] + f" ({split})" * (split != "train")
+        files = [names[name] for name in chosen]
+        parts = [Part(file, sizes[file].get("size"), partial(opener, file)) for file in files]
+        sources[split] = join_files(title, parts)
+    return note_layout(sources, data, layout, readable)
+
+
+def _choose_parts(
+    data: str, names: Sequence[str], readable: Sequence[str], *, is_folder: bool
+) -> list[str]:
+    """Choose the files of the training split where their names tell nothing about splits.
+
+    Args:
+        data: what was asked for.
+        names: of all files.
+        readable: of those that can be read.
+        is_folder: whether they are those of a folder.
+    """
+    parts = [name for name in readable if name.lower().endswith((*PARQUET, *JSON_LINES))]
+    parts = [name for name in parts if name.lower().startswith("train")] or parts
+    parts = parts if is_folder else [*readable]
+    if not parts:
         raise InputError(
-            f"data in many files must be .parquet or .jsonl: {name} has "
-            f"{join_names(names.values())}; convert the data"
+            f"data in many files must be .parquet or .jsonl: {data} has {join_names(names)}; "
+            "convert the data"
         )
-    are_parquet = [file.lower().endswith(PARQUET) for file in paths]
-    if len(set(are_parquet)) > 1:
+    if is_folder and (held_out := [name for name in parts if is_held_out(name)]):
         raise InputError(
-            f"files must be of one kind: {name} has .parquet and .jsonl; name some, such as "
-            f"{name.rstrip('/')}/*.parquet"
-        )
-    held_out = [names[file] for file in paths if is_held_out(names[file])]
-    if is_folder and held_out:
-        raise InputError(
-            f"data in many files are one training split: {name} has {join_names(held_out)}; name "
+            f"data in many files are one training split: {data} has {join_names(held_out)}; name "
             "the training files, or one file to use it alone"
         )
-    suffix = PARQUET[0] if are_parquet[0] else JSON_LINES[0]
-    parts = [File(path, suffix, partial(filesystem.open, path, "rb")) for path in paths]
-    short = name.rstrip("/").rpartition("/")[2]
-    with _reading(paths[0]):
-        first = open_parquet(parts[0]) if are_parquet[0] else open_records(parts[0], json_records)
+    return parts
+
+
+def note_layout(
+    sources: Mapping[str, Source], folder: str, layout: Layout, files: Sequence[str]
+) -> dict[str, Source]:
+    """Return sources whose training split says what should be known of the files of a folder.
+
+    Args:
+        sources: of each split.
+        folder: what messages call it.
+        layout: of its files.
+        files: all of them that could be read, by their names in the folder.
+    """
+    read = {name for some in layout.splits.values() for name in some}
+    notes = [*layout.notes]
+    if unread := [name for name in files if name not in read and name not in layout.others]:
+        notes.append(
+            f"data files of {folder} that are not read: {join_names(unread)} (a file given as "
+            "--validation or --test is)"
+        )
+    training = sources["train"]
+
+    def read_noting(wanted: Sequence[str]) -> Table:
+        table = training.read(wanted)
+        return replace(table, notes=(*notes, *table.notes))
+
+    return {**sources, "train": replace(training, read=read_noting)}
+
+
+def join_files(name: str, parts: Sequence[Part]) -> Source:
+    """Join files into one split; its columns and the names of its classes are those of the first.
+
+    Args:
+        name: what messages call the split.
+        parts: of the split; those without a byte are left out, as parallel writers leave some.
+    """
+    kinds = {find_suffix(Path(part.path)) for part in parts}
+    if len(kinds) > 1:
+        raise InputError(
+            f"files must be of one kind: {name} has {' and '.join(sorted(kinds))}; name some, such "
+            f"as {parts[0].path.rpartition('/')[0]}/*{min(kinds)}"
+        )
+    parts = [part for part in parts if part.size != 0] or parts[:1]
+    with _reading(parts[0].path):
+        first = parts[0].open()
+    if len(parts) == 1:
+        return first
 
     def read(wanted: Sequence[str]) -> Table:
         columns: dict[str, list[Any]] = {column: [] for column in wanted}
         lines: list[int] = []
-        starts = {}
+        notes: list[str] = []
+        starts, cells = {}, False
         for part in parts:
-            starts[part.name] = len(columns[wanted[0]])
-            with _reading(part.name):
-                if are_parquet[0]:
-                    source = open_parquet(part)
-                    _check_alike(first, source, wanted)
-                    table = source.read(wanted)
-                else:
-                    table = read_records(part, json_records, wanted, cells=False)
+            starts[part.path] = len(columns[wanted[0]])
+            with _reading(part.path):
+                source = part.open()
+                _check_alike(first, source, wanted)
+                table = source.read(wanted)
             for column, values in columns.items():
                 values += table.columns[column]
             lines += table.lines or ()
-        return Table(short, columns, lines or None, files=starts)
+            notes += table.notes
+            cells = cells or table.all_strings
+        return Table(name, columns, lines or None, cells, starts, notes=tuple(notes))
 
-    return Source(short, first.columns, read, first.classes)
+    return replace(first, name=name, read=read)
 
 
 def _check_alike(first: Source, source: Source, wanted: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -25,8 +25,18 @@ from layerscout.data.files import (
     open_parquet,
     open_records,
 )
+from layerscout.data.folders import (
+    choose_config,
+    choose_splits,
+    count_missing,
+    follow_config,
+    lay_out,
+    list_files,
+    read_configs,
+    strip_suffix,
+)
 from layerscout.data.lines import File, Format, find_suffix, read_lines, reading
-from layerscout.data.shards import find_shards, is_held_out
+from layerscout.data.shards import Part, find_shards, join_files, note_layout
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
 from layerscout.progress import announce_waiting
@@ -42,12 +52,6 @@ OLD_HUB_NAMES = {
     "wnut_17": "leondz/wnut_17",
     "conll2003": "eriktks/conll2003",
     "universal_dependencies": "universal-dependencies/universal_dependencies",
-}
-# What the splits are called, in the order of preference.
-SPLIT_NAMES = {
-    "train": ("train",),
-    "validation": ("validation", "validation_matched", "dev", "dev_matched", "valid", "val"),
-    "test": ("test",),
 }
 
 
@@ -77,16 +81,12 @@ def open_hub(hub: str) -> dict[str, Source]:
     except (OSError, ValueError, RuntimeError, HTTPError, DatasetsError) as error:
         raise _hub_error(hub, error) from error
     name = "/".join(hub.split("/")[:2])
-    if "train" not in available:
+    if not choose_splits(available)["train"]:
         raise InputError(f"a data set needs a split `train`: {name} has {join_names(available)}")
-    chosen = {
-        split: next((usual for usual in names if usual in available), None)
-        for split, names in SPLIT_NAMES.items()
-    }
     return {
-        split: _hub_split(f"{name} ({there})", available[there])
-        for split, there in chosen.items()
-        if there is not None
+        split: _hub_split(f"{name} ({names[0]})", available[names[0]])
+        for split, names in choose_splits(available).items()
+        if names
     }
 
 
@@ -186,12 +186,15 @@ def open_stdin(form: Format) -> Source:
     return _open(replace(file, suffix=suffix), form)
 
 
-def find(data: str | Path, form: Format) -> tuple[str, str | None, dict[str, Source]]:
+def find(
+    data: str | Path, form: Format, others: Collection[Path] = ()
+) -> tuple[str, str | None, dict[str, Source]]:
     """Find the splits of a file, a folder, standard input, the demo or a data set on the hub.
 
     Args:
         data: as for `Task.load`.
         form: of text files.
+        others: files that are read besides, wherever they are.
 
     Returns:
         What to call the data; the hub's `owner/name[/config]`, None for what is not from the hub;
@@ -210,62 +213,82 @@ def find(data: str | Path, form: Format) -> tuple[str, str | None, dict[str, Sou
     path = Path(data)
     with reading(path):
         if path.is_dir():
-            return path.resolve().name, None, _folder(path, form)
+            return path.resolve().name, None, _folder(path, form, others)
         if path.is_file():
-            return _strip(path), None, {"train": open_file(path, form)}
+            return strip_suffix(path.name), None, {"train": open_file(path, form)}
         there = path.is_symlink() or path.exists()
+        if not there and is_local(path):
+            return path.name, None, _folder(path.parent, form, others, path.name)
     many = not there and any(mark in str(data) for mark in ("*", "://"))
     hub = None if there or isinstance(data, Path) else parse_hub_name(data)
     if hub is None and not many:
         raise no_such_file(path)
-    form.refuse(data)
     if hub is not None:
+        form.refuse(data)
         return str(data), hub, open_hub(hub)
-    shards = find_shards(data)
-    return shards.name, None, {"train": shards}
+    sources = find_shards(str(data), is_known, partial(_open, form=form))
+    return str(data).rstrip("/").rpartition("/")[2], None, sources
 
 
-def _strip(path: Path) -> str:
-    """Return the name of a file without its ending, or endings if it is compressed."""
-    return Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
+def is_local(data: str | Path) -> bool:
+    """Return whether data are a file, a folder, or a data set that its folder's README names."""
+    path = Path(data)
+    return path.exists() or path.name in read_configs(path.parent, [])
 
 
-def _folder(path: Path, form: Format) -> dict[str, Source]:
-    """Open the splits of a folder with `train.*` and perhaps `validation.*` and `test.*`.
+def _folder(
+    path: Path, form: Format, others: Collection[Path], name: str | None = None
+) -> dict[str, Source]:
+    """Open the splits of a folder: those that its README names, else those that files are named.
 
-    Without any of these, files of one kind are parts of the training split.
+    Args:
+        path: the folder.
+        form: of text files.
+        others: files that are read besides.
+        name: of the data set, if the README names several.
     """
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    files = [entry for entry in entries if is_known(entry)]
-    matching = {
-        split: [file for file in files if _strip(file).lower() in usual]
-        for split, usual in SPLIT_NAMES.items()
-    }
-    others = any(matching.values()) or any(is_held_out(file.name) for file in files)
-    if files and not others and all(f.suffix.lower() in (*PARQUET, *JSON_LINES) for f in files):
-        return {"train": find_shards(path)}
-    if not matching["train"]:
+    notes: list[str] = []
+    files, configs = list_files(path, is_known), read_configs(path, notes)
+    layout = None
+    if configs:
+        layout = follow_config(path, configs, name or choose_config(path, configs), is_known)
+    layout = layout or lay_out(str(path), files)
+    if "train" not in layout.splits:
+        entries = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
         raise InputError(
             f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "
-            f"{join_names(entry.name for entry in entries)}; name a file to use it alone"
+            f"{join_names(sorted({*entries, *files}))}; name a file to use it alone"
         )
-    for split, matches in matching.items():
-        if len(matches) > 1:
-            raise InputError(
-                f"a folder of data needs one {split} file: {path} has "
-                f"{join_names(file.name for file in matches)}; remove all but one"
+    sources = {}
+    for split, chosen in layout.splits.items():
+        try:
+            told = layout.sep if find_suffix(Path(chosen[0])) in DELIMITED else None
+            said = replace(form, sep=form.sep or told)
+            sources[split] = _open_split(path, split, chosen, said)
+        except InputError:
+            if split != "test":
+                raise
+            # It may be there for other uses, or be empty: no columns, as reading it will tell.
+            sources[split] = Source(chosen[0], {}, lambda _: Table("", {}))
+        if missing := count_missing(chosen):
+            notes.append(
+                f"missing: {missing} of the {missing + len(chosen)} files of the {split} split of "
+                f"{path}; the others are read"
             )
-    splits = {}
-    for split, matches in matching.items():
-        for file in matches:
-            try:
-                splits[split] = open_file(file, form)
-            except InputError:
-                if split != "test":
-                    raise
-                # It may be there for other uses, or be empty: no columns, as reading it will tell.
-                splits[split] = Source(file.name, {}, lambda _: Table("", {}))
-    return splits
+    named = {one.resolve() for one in others}
+    layout.notes += notes
+    return note_layout(
+        sources, str(path), layout, [one for one in files if (path / one).resolve() not in named]
+    )
+
+
+def _open_split(path: Path, split: str, files: Sequence[str], form: Format) -> Source:
+    """Open a split of a folder, whose files are called so in it."""
+    paths = [path / name for name in files]
+    return join_files(
+        path.resolve().name if split == "train" else f"{path} ({split})",
+        [Part(str(one), one.stat().st_size, partial(open_file, one, form)) for one in paths],
+    )
 
 
 def _demo() -> dict[str, Source]:
@@ -298,16 +321,22 @@ def open_file(path: Path, form: Format) -> Source:
         raise InputError(
             f"data cannot be a spreadsheet, got {path}; save the sheet as CSV (UTF-8) and use that"
         )
+    with reading(path), path.open("rb") as raw:
+        if raw.read(40).startswith(b"version https://git-lfs.github.com/spec"):
+            raise InputError(
+                f"{path} is not the data but a pointer of Git LFS; fetch it: `git lfs pull`"
+            )
     if not is_known(path):
         raise InputError(
             f"data files must be {', '.join(OPENERS)} (text files also with .gz), got {path}; "
             "convert or rename it"
         )
-    return _open(File.at(path, form.encoding), form)
+    return _open(File.at(path), form)
 
 
 def _open(file: File, form: Format) -> Source:
     """Open a file whose suffix `OPENERS` names."""
+    file = replace(file, encoding=form.encoding)
     if file.suffix in DELIMITED:
         return open_cells(file, form.sep)
     text = file.suffix not in PARQUET
@@ -327,7 +356,8 @@ def no_such_file(path: Path) -> InputError:
         return InputError(f"{path} is neither a file nor a folder; give one of them")
     if not path.parent.is_dir():
         return InputError(f"no such file: {path}; the folder {path.parent} does not exist")
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    names = [*(entry.name for entry in path.parent.iterdir()), *read_configs(path.parent, [])]
+    close = get_close_matches(path.name, names, n=1)
     guess = f"did you mean {path.parent / close[0]}?" if close else "check the spelling"
     return InputError(f"no such file: {path}; {guess}")
 

@@ -14,7 +14,7 @@ from layerscout.data.known_tasks import KNOWN, Kind, find_known_task
 from layerscout.data.lines import Format
 from layerscout.data.reading import choose_metric, read_splits
 from layerscout.data.sampling import Split, hold_out
-from layerscout.data.sources import find, open_file
+from layerscout.data.sources import find, is_local, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
 from layerscout.errors import LayerscoutError, check_integer, make_unknown_error
 
@@ -78,11 +78,11 @@ class Task:
         Args:
             data: a .csv, .tsv, .json, .jsonl, .ndjson, .parquet, .conll, .iob, .bio or .conllu
                 file, all but .parquet also compressed (.csv.gz); "-" for standard input, whose
-                content tells whether it is CSV, TSV, JSON or Parquet; a folder with one `train.*`
-                and perhaps `validation.*` and `test.*`, or with many .parquet or .jsonl files; a
-                pattern of such files, or a URL that fsspec knows; the word "demo" (`./demo` for a
-                folder of that name); or a hub data set as `name[/config]`. A path that exists goes
-                first.
+                content tells whether it is CSV, TSV, JSON or Parquet; a folder with `train.*` and
+                perhaps `validation.*` and `test.*`, each one file or numbered parts, or with many
+                .parquet or .jsonl files; `folder/config` of a copy of a hub data set; a pattern of
+                files, or a URL that fsspec knows; the word "demo" (`./demo` for a folder of that
+                name); or a hub data set as `name[/config]`. A path that exists goes first.
             task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
             text: the column of the texts, or of lists of words; guessed from the usual names when
                 not given.
@@ -108,14 +108,14 @@ class Task:
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
         """
-        form = Format(sep, encoding)
-        name, hub, sources = find(data, form)
+        form, fraction = Format(sep, encoding), _fraction(validation)
+        named = (None if fraction is not None else validation, test or None)
+        name, hub, sources = find(data, form, [Path(str(one)) for one in named if one is not None])
         labels = label if label is None or isinstance(label, str) else ",".join(label)
         if task is not None and task not in KNOWN:
             raise make_unknown_error("task", task, KNOWN)
         if task is None and hub is not None:
             task = find_known_task(hub, labels)
-        fraction = _fraction(validation)
         if fraction is not None:
             sources.pop("validation", None)
         elif validation is not None:
@@ -243,7 +243,7 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
         origin: as `Task.origin`, among other settings.
     """
     data = origin.get("data")
-    if data is None or not (data == "demo" or Path(data).exists()):  # never from the hub, unasked
+    if data is None or not (data == "demo" or is_local(data)):  # never from the hub, unasked
         return None
     names = ("validation", "task", "text", "text_pair", "label", "label_separator", "regression")
     options: dict[str, Any] = {

@@ -21,6 +21,7 @@ from layerscout.data import (
     count_repeated,
     describe_kind,
     ensure_validation,
+    is_local,
     list_metrics,
     read_classes,
     reload_task,
@@ -403,7 +404,7 @@ def _describe_tuning(result: Mapping[str, Any], task: Task) -> dict[str, Any] | 
         return tuning | {
             "settings": {name: settings[name] for name in names if name in settings},
             # As seen from here; names of files are as they were given to the tuning.
-            "data_found": here or Path(settings["data"]).exists(),
+            "data_found": here or is_local(settings["data"]),
         }
     return None
 

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
@@ -20,7 +21,7 @@ from transformers import (
 )
 
 from inputs import expect_refused
-from layerscout.models import Encoder, build, model_shape
+from layerscout.models import Encoder, build, model_shape, truncate
 from tiny import SENTENCES, change_json, tiny_checkpoint
 
 
@@ -118,6 +119,15 @@ def spoiled(key, value):
     return act
 
 
+def renamed(prefix):
+    def act(folder):
+        weights = load_file(folder / "model.safetensors")
+        weights = {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return act
+
+
 def without(*names):
     return lambda folder: [(folder / name).unlink(missing_ok=True) for name in names]
 
@@ -158,6 +168,16 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (configured(layer_norm_eps="x"), "cannot read the … 'layer_norm_eps' … correct … json"),
         (configured(id2label="x"), "cannot read the configuration … correct … json"),
         (configured(quantization_config=5), "has quantised weights"),
+        (configured(pruned_heads={"0": [1]}), "has pruned heads … use the checkpoint"),
+        (configured(is_decoder=True), "is the decoder of an encoder–decoder"),
+        (configured(add_cross_attention=True), "is the decoder of an encoder–decoder"),
+        (configured(is_encoder_decoder=True), "which has two stacks of blocks"),
+        (configured(decoder={}), "reads more than text"),
+        (configured(save_pretrained=1), "save_pretrained in … the name of a method … remove it"),
+        (configured(dtype="auto"), 'with dtype "auto" … correct … config.json'),
+        (configured(id2label=["a"]), 'with id2label ["a"] … correct … config.json'),
+        (renamed("module."), "names of the weights of … begin with 'module.' … without it"),
+        (renamed("_orig_mod.bert."), "begin with '_orig_mod.'"),
         (configured(hidden_act="nope"), "asks for 'nope', which transformers does not have"),
         (configured(hidden_act="n" * 900), f"asks for '{'n' * 59}, which transformers does not"),
         (configured(hidden_size=...), "too few … truncated, or belong to another model"),
@@ -174,6 +194,67 @@ def test_a_broken_checkpoint_is_one_clear_line(tiny, tmp_path, fault, words):
     fault(folder)
     line = expect_refused(words, Encoder.load, folder, device="cpu")
     assert str(folder) in line
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"output_attentions": True},
+        {"output_attentions": True, "attn_implementation": "sdpa"},
+        {"output_hidden_states": True},
+        {"output_hidden_states": "true"},
+        {"return_dict": False},
+        {"return_dict": None},
+        {"use_return_dict": True},
+        {"torchscript": True},
+        {"chunk_size_feed_forward": 4},
+        {"chunk_size_feed_forward": None},
+        {"gradient_checkpointing": True},
+        {"attn_implementation": "flash_attention_2"},
+        {"_attn_implementation": "flex_attention"},
+        {"attn_implementation": "nope"},
+        {"pruned_heads": {}},
+        {"quantization_config": {}},
+        {"use_cache": None},
+        {"num_labels": None},
+        {"architectures": "BertModel"},
+    ],
+)
+def test_what_changes_no_state_in_a_configuration_does_no_harm(tiny, bert, tmp_path, flags, capfd):
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    change_json(folder / "config.json", **flags)
+    encoder = Encoder.load(folder, device="cpu")
+    assert encoder.states(SENTENCES[:3]).equal(bert.states(SENTENCES[:3]))
+    truncate(folder, 2, tmp_path / "short")
+    kept = json.loads((tmp_path / "short" / "config.json").read_text())
+    expected = json.loads((tiny / "config.json").read_text()) | {"num_hidden_layers": 2}
+    assert kept == expected
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_decoder_that_is_cut_keeps_its_cache_of_keys_switched_off(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "llama", "llama", use_cache=False)
+    change_json(folder / "config.json", output_attentions=True)
+    truncate(folder, 2, tmp_path / "short")
+    assert json.loads((tmp_path / "short" / "config.json").read_text())["use_cache"] is False
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_the_dtype_of_the_weights_is_found_in_any_file(tiny, tmp_path, dtype, pickled):
+    """Without a word in config.json, and where integers come before the weights."""
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    change_json(folder / "config.json", dtype=...)
+    weights = load_file(folder / "model.safetensors")
+    weights = {"embeddings.position_ids": torch.arange(160)[None]} | {
+        name: tensor.to(dtype) for name, tensor in weights.items()
+    }
+    if pickled:
+        (folder / "model.safetensors").unlink()
+        torch.save(weights, folder / "pytorch_model.bin")
+    else:
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert Encoder.load(folder, device="cpu").dtype == str(dtype).removeprefix("torch.")
 
 
 def test_a_model_that_is_not_there(tmp_path):

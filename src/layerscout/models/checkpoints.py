@@ -38,9 +38,18 @@ def load_checkpoint(
         InputError: if its family is not supported, its weights are incomplete or corrupt, or it has
             no usable tokenizer.
     """
-    tokenizer = _load_tokenizer(name, folder)
+    tokenizer = _load_tokenizer(name, folder, config)
     notes = _fit_pooler(name, config)
     model, unexpected = _load_model(name, folder, config)
+    try:
+        with quiet_transformers():  # as on saving, which comes after all work
+            model.config.validate()
+            model.config.to_json_string()
+    except Exception as error:
+        raise InputError(
+            f"the configuration of {name} could not be saved with a tuned model: "
+            f"{first_line(error)}; correct {folder / 'config.json'}"
+        ) from error
     known = FAMILIES.get(config.model_type)
     if known is None or known.reads == "last":
         model.config.use_cache = False  # of keys and values, which is for generating text
@@ -96,19 +105,26 @@ def _fit_pooler(name: str, config: Any) -> list[str]:
 
 def find_dtype(folder: Path, config: Any) -> Computed:
     """Find what transformers would load the weights in: what the configuration or the file says."""
-    from safetensors import safe_open
-
-    stored = str(config.dtype).removeprefix("torch.")
-    files = sorted(folder.glob("model*.safetensors"))
-    if config.dtype is None and files:
+    stored = config.dtype
+    if stored is None:
         try:
-            with safe_open(files[0], "pt") as tensors:
-                stored = tensors.get_slice(next(iter(tensors.keys()))).get_dtype()
+            stored = _find_stored_dtype(folder)
         except Exception:  # reported when the weights are read
             return "float32"
-    dtypes: dict[str, Computed] = {"BF16": "bfloat16", "F16": "float16"}
-    dtypes |= {"bfloat16": "bfloat16", "float16": "float16"}
+    dtypes: dict[Any, Computed] = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
     return dtypes.get(stored, "float32")
+
+
+def _find_stored_dtype(folder: Path) -> torch.dtype:
+    """Return the dtype of the first tensor in floating point in the files of weights.
+
+    Others may come before it: positions, which earlier versions of transformers saved.
+    """
+    from transformers.modeling_utils import load_state_dict
+
+    files = *sorted(folder.glob("model*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))
+    held = load_state_dict(str(files[0]), map_location="meta", weights_only=True)
+    return next(tensor.dtype for tensor in held.values() if tensor.is_floating_point())
 
 
 def load_config(name: str) -> tuple[Any, Family]:
@@ -153,11 +169,11 @@ def load_pretrained(
 # for the user it is one fault. Hence the broad clauses below.
 
 
-def _load_tokenizer(name: str, folder: Path) -> Any:
+def _load_tokenizer(name: str, folder: Path, config: Any) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = load_pretrained(AutoTokenizer, folder)
+        tokenizer = load_pretrained(AutoTokenizer, folder, config=config)
     except Exception as error:
         needed = {"protobuf", "sentencepiece"} - {d.name for d in distributions()}
         if any(folder.glob("*.model")) and not (folder / "tokenizer.json").is_file() and needed:
@@ -260,6 +276,17 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
         )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
+    wrapped = [
+        key for key in loaded["unexpected_keys"] if missing and key.endswith(f".{missing[0]}")
+    ]
+    if wrapped:
+        own = f"{model.base_model_prefix}.{missing[0]}"
+        prefix = wrapped[0].removesuffix(missing[0]).removesuffix(own.removesuffix(missing[0]))
+        raise InputError(
+            f"the names of the weights of {name} begin with {prefix!r:.60}, as those of a model "
+            "that was saved in a wrapper (DataParallel, torch.compile, Lightning) do; save them "
+            "again without it"
+        )
     if missing:
         raise InputError(
             f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from layerscout.errors import InputError, first_line
@@ -25,15 +28,33 @@ _SIZES = (
     "vocab_size",
 )
 
+# Entries that no state and no logit depends on: what a forward pass gives besides, and in which
+# container; how it is computed; what another library or an earlier version does with the file. They
+# are left out on loading, as if the file did not have them. What some of them do in transformers
+# 5.23: `output_attentions` cannot be saved beside the default attention; without `return_dict`
+# models give tuples; texts whose tokens are no multiple of `chunk_size_feed_forward` fail; hidden
+# states become outputs of an ONNX graph; flash and flex attention fail on a processor.
+NEUTRAL = (
+    *("output_attentions", "output_hidden_states", "return_dict", "use_return_dict"),
+    *("torchscript", "chunk_size_feed_forward", "gradient_checkpointing"),
+    *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+    *("_attn_implementation_autoset", "use_flash_attention_2", "_flash_attn_2_enabled"),
+)
+# The same where they say nothing: empty or null.
+_NEUTRAL_EMPTY = ("pruned_heads", "quantization_config", "use_cache", "num_labels", "id2label")
+
+# Configurations within one, by which transformers takes a model for one of several parts.
+_PARTS = ("text_config", "text_encoder", "decoder", "generator")
+
 
 def read_config(name: str, folder: Path) -> Any:
-    """Read the transformers configuration of a checkpoint.
+    """Read the transformers configuration of a checkpoint, without what changes no state.
 
     Raises:
         InputError: if it cannot be read, a value in it cannot be, or its architecture cannot be
             done.
     """
-    from transformers import CONFIG_MAPPING, AutoConfig
+    from transformers import CONFIG_MAPPING
 
     path = folder / "config.json"
     try:
@@ -53,7 +74,8 @@ def read_config(name: str, folder: Path) -> Any:
     if fault := _find_fault(content):
         raise InputError(f"{name} {fault}")
     # transformers takes some sizes that no model has, and fails on others without naming them.
-    named = CONFIG_MAPPING[content["model_type"]].attribute_map
+    family = content["model_type"]
+    named = CONFIG_MAPPING[family].attribute_map
     sizes = {name for size in _SIZES for name in (size, named.get(size, size))}
     for key, value in content.items():
         wanted = None
@@ -67,15 +89,51 @@ def read_config(name: str, folder: Path) -> Any:
                 f"{key:.60} in {path} must be {wanted}, got {json.dumps(value):.60}; correct it, "
                 "or fetch the checkpoint again"
             )
-    try:
-        with quiet_transformers():
-            return AutoConfig.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True
-            )
-    except Exception as error:  # transformers raises errors of all kinds
+    shadowing = [key for key in content if callable(getattr(CONFIG_MAPPING[family], key, None))]
+    if shadowing:
         raise InputError(
-            f"cannot read the configuration of {name}: {first_line(error)}; correct {path}"
+            f"{shadowing[0]} in {path} has the name of a method of transformers; remove it"
+        )
+    try:
+        return _parse(content, folder)
+    except Exception as error:  # transformers raises errors of all kinds
+        culprit = _find_culprit(content, folder)
+        raise InputError(
+            f"cannot read the configuration of {name}{culprit}: {first_line(error)}; correct {path}"
         ) from error
+
+
+def _parse(content: Mapping[str, Any], folder: Path, without: Collection[str] = NEUTRAL) -> Any:
+    """Make the configuration of a folder from what its file holds, without some entries."""
+    from transformers import AutoConfig
+
+    kept = {
+        key: value
+        for key, value in content.items()
+        if key not in without and not (key in _NEUTRAL_EMPTY and value in (None, {}, []))
+    }
+    if isinstance(kept.get("architectures"), str):
+        kept["architectures"] = [kept["architectures"]]
+    read = partial(AutoConfig.from_pretrained, trust_remote_code=False, local_files_only=True)
+    with quiet_transformers():
+        if kept == content:
+            return read(folder)
+        # Not from_dict: of some families (mistral) the library looks at the whole file first.
+        with TemporaryDirectory() as clean:
+            (Path(clean) / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+            config = read(clean)
+    config.name_or_path = str(folder)
+    return config
+
+
+def _find_culprit(content: Mapping[str, Any], folder: Path) -> str:
+    """Name the entry without which a configuration can be read, if there is one."""
+    for key, value in content.items():
+        if key != "model_type":
+            with suppress(Exception):  # of all kinds
+                _parse(content, folder, (*NEUTRAL, key))
+                return f" with {key:.60} {json.dumps(value):.60}"
+    return ""
 
 
 def _find_fault(content: Mapping[str, Any]) -> str | None:
@@ -83,36 +141,50 @@ def _find_fault(content: Mapping[str, Any]) -> str | None:
     from transformers import CONFIG_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
     family = content["model_type"]
+    known = FAMILIES.get(family)
+    exists = family in CONFIG_MAPPING
+    kind: Any = CONFIG_MAPPING[family] if exists else None
+    two = content.get("is_encoder_decoder", getattr(kind, "is_encoder_decoder", False))
+    parts = any(isinstance(content.get(name), Mapping) for name in _PARTS)
     if content.get("quantization_config"):
         return (
             "has quantised weights, and states and gradients need floating point; use the "
             "checkpoint that it was made from"
         )
-    if family in FAMILIES:
-        return None
-    if family not in CONFIG_MAPPING and "auto_map" in content:
+    if content.get("pruned_heads"):
+        return (
+            "has pruned heads (pruned_heads), which transformers from version 5 on cannot load; "
+            "use the checkpoint that it was made from"
+        )
+    if not exists and "auto_map" in content:
         return (
             "needs its own code, which layerscout never runs; use a checkpoint of a family that "
             "transformers has"
         )
-    if family not in CONFIG_MAPPING:
+    if not exists:
         return (
             f"is of the family {family!r:.60}, whose code is not in transformers "
             f"{version('transformers')}; if it is a newer one, upgrade transformers"
         )
-    kind = CONFIG_MAPPING[family]
-    if content.get("is_encoder_decoder", getattr(kind, "is_encoder_decoder", False)):
+    if two:
         return (
             f"is an encoder–decoder ({family}), which has two stacks of blocks, and scores and "
             "plans count the blocks of one; use a model that is an encoder, or save its encoder "
             "alone where transformers has a class for that"
         )
-    if isinstance(content.get("text_config"), Mapping) or "text_config" in kind.sub_configs:
+    alone = known is None or known.reads == "last"
+    if content.get("add_cross_attention") or (not alone and content.get("is_decoder")):
+        return (
+            f"is the decoder of an encoder–decoder ({family} with is_decoder or "
+            "add_cross_attention), which reads the states of another model; use an encoder, or a "
+            "decoder that stands alone"
+        )
+    if parts or "text_config" in kind.sub_configs:
         return (
             f"reads more than text ({family}); save its language model as a checkpoint of its own "
             "with save_pretrained, and use that"
         )
-    if kind not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+    if known is None and kind not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return (
             f"is of the family {family}, for which transformers has no head for classes, so it "
             "could be neither tuned nor saved as a model that gives classes; use one of another "

@@ -82,7 +82,7 @@ def quiet_transformers() -> Iterator[None]:
     from transformers.utils import logging
 
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
+    logging.set_verbosity(logging.CRITICAL)  # an error is raised, too, and its report is long
     logging.disable_progress_bar()
     try:
         yield

@@ -41,6 +41,7 @@ from layerscout.models.architecture import (
     usable_positions,
 )
 from layerscout.models.checkpoints import load_config, load_pretrained
+from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
@@ -118,8 +119,6 @@ def truncate(
         InputError: if there is no such model, it cannot be cut there, or `folder` cannot be
             written.
     """
-    from transformers import AutoConfig
-
     place = Path(folder).expanduser()
     if place.exists():
         check_no_tuning(place.parent, f"{place.name}/")
@@ -130,7 +129,7 @@ def truncate(
     if local and place.resolve() == Path(encoder.source).resolve():
         raise InputError(f"{folder} holds the model to truncate; choose another folder")
     # As the file says it, which is not how an encoder computes.
-    config = load_pretrained(AutoConfig, encoder.source, revision=encoder.revision)
+    config = read_config(encoder.name, locate_checkpoint(encoder.name))
     config.pad_token_id = encoder.model.config.pad_token_id  # which may be a borrowed one
     dtype = config.dtype
     if not untie:
@@ -309,12 +308,13 @@ def _add_onnx(folder: Path) -> None:
     kind = (config.architectures or [""])[0]
     if kind.endswith("ForMultipleChoice") or not hasattr(transformers, kind):
         raise LayerscoutError(f"{folder} is a {kind or 'model of no class'}, not exported to ONNX")
-    tokenizer = load_pretrained(AutoTokenizer, folder)
-    model = load_pretrained(getattr(transformers, kind), folder, dtype=torch.float32).eval()
-    model.config.use_cache = False  # of keys and values, which is for generating text
     make_output_folder(folder / GRAPH.parent)
     with replace_files(folder / GRAPH) as (temporary,):
         try:
+            tokenizer = load_pretrained(AutoTokenizer, folder, config=config)
+            options = {"config": config, "dtype": torch.float32}
+            model = load_pretrained(getattr(transformers, kind), folder, **options).eval()
+            model.config.use_cache = False  # of keys and values, which is for generating text
             traced, *checked = (
                 dict(tokenizer(texts, padding=True, return_tensors="pt")) for texts in _TEXTS
             )
@@ -335,8 +335,10 @@ def _add_onnx(folder: Path) -> None:
 def _export_graph(model: Any, inputs: Mapping[str, Tensor], file: Path) -> None:
     """Let torch write the graph of a model, for any number and length of texts."""
     any_size = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
-    # What torch 2.13 deprecates of its own, and operators of torchvision, are not the user's.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    # What torch 2.13 deprecates of its own, operators of torchvision, and constants of DeBERTa that
+    # onnxscript 0.7 does not fold, are not the user's.
+    for library in ("torch.onnx", "onnxscript"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     with torch.no_grad(), quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outputs = list(model(**inputs).keys())

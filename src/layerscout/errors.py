@@ -39,6 +39,10 @@ class DiskError(LayerscoutError):
     """The machine cannot write, such as for a full disk; the command line exits with 1."""
 
 
+class UnfinishedError(LayerscoutError):
+    """All is trained and kept, but could not be judged or saved; the command line exits with 1."""
+
+
 # With a guess at hand, a longer list of names would only hide it.
 LISTED = 40
 

@@ -10,7 +10,7 @@ import typer
 
 from layerscout import files
 from layerscout.cli import groups
-from layerscout.errors import DiskError
+from layerscout.errors import DiskError, UnfinishedError
 from layerscout.scanning import Scan
 
 # What was typed, whether a training has begun, and what continues.
@@ -24,7 +24,14 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), DiskError("make room and run it again")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        DiskError("make room and run it again"),
+        UnfinishedError("make room and run it again"),
+    ],
+)
 @pytest.mark.parametrize(("words", "trained", "command"), COMMANDS)
 def test_what_stops_a_run_names_the_command_that_continues(
     words, trained, command, error, tmp_path, monkeypatch, capsys
@@ -34,9 +41,12 @@ def test_what_stops_a_run_names_the_command_that_continues(
         (tmp_path / "run-0" / "state.json").touch()
     monkeypatch.setattr(sys, "argv", ["/bin/layerscout", *words])
     snapshots = tmp_path if words[0] in ("tune", "demo") else None
-    with pytest.raises((typer.Exit, DiskError)) as ended, groups.interruptible(snapshots):
+    with (
+        pytest.raises((typer.Exit, DiskError, UnfinishedError)) as ended,
+        groups.interruptible(snapshots),
+    ):
         raise error
-    if isinstance(error, DiskError):
+    if not isinstance(error, KeyboardInterrupt):
         assert str(ended.value) == f"make room and run it again: {command}"
         return
     assert ended.value.exit_code == 130

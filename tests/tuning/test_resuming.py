@@ -13,7 +13,7 @@ import torch
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.errors import DiskError, InputError
+from layerscout.errors import DiskError, InputError, UnfinishedError
 from layerscout.files import lock_folder
 from layerscout.models import make_classifier
 from layerscout.plans import Settings
@@ -179,6 +179,36 @@ def test_a_fault_keeps_what_was_reached(bert, tmp_path, monkeypatch, against):
     result = cheaply(bert, task_of(), "(4, 4, 4)", **options, resume=True)
     assert (result.content["against"] is None) == (against is None)
     assert len(result.content["runs"][0]["curve"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("result.write_card", "but saving it failed (ValueError: no such card); its weights stay"),
+        ("result.plain_json", "but saving it failed (ValueError: no such card); its weights stay"),
+        ("run.judge", "but judging it failed (ValueError: no such card); its weights stay in"),
+        ("run.make_result", "but judging it failed (ValueError: no such card)"),
+    ],
+)
+def test_whatever_fails_in_the_end_a_trained_model_is_kept(
+    bert, tmp_path, monkeypatch, place, words
+):
+    """And is finished from there, without another step."""
+
+    def fail(*_, **__):
+        raise ValueError("no such card\nadvice for others")
+
+    options = {"snapshots": tmp_path / "out" / "snapshots"}
+    with monkeypatch.context() as patch, pytest.raises(UnfinishedError) as caught:
+        patch.setattr(f"layerscout.tuning.{place}", fail)
+        cheaply(bert, task_of(), "(4, 4, 4)", **options).save(tmp_path / "out")
+    assert words in str(caught.value) and "--resume" in str(caught.value)
+    assert not (tmp_path / "out" / "model").exists()
+    monkeypatch.setattr(module.Stepper, "step", fail)
+    result = cheaply(bert, task_of(), "(4, 4, 4)", **options, resume=True)
+    result.save(tmp_path / "out")
+    assert not options["snapshots"].exists() and (tmp_path / "out" / "result.json").exists()
+    assert (tmp_path / "out" / "model" / "model.safetensors").exists()
 
 
 def test_a_second_plan_that_diverges_leaves_the_first(bert, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import typer
 
 from layerscout.cli.threads import advise_threads, limit_threads
 from layerscout.cluster import Cluster
-from layerscout.errors import DiskError, InputError, escape_controls
+from layerscout.errors import DiskError, InputError, UnfinishedError, escape_controls
 from layerscout.plans import COUNT, Options, option
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
@@ -164,7 +164,7 @@ class Placement:
 
 @contextmanager
 def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Iterator[None]:
-    """Turn Ctrl-C and a full disk into one line, with the command that continues.
+    """Turn what stops a run on its way into one line, with the command that continues.
 
     Files are moved into place only when they are whole.
 
@@ -174,11 +174,11 @@ def interruptible(snapshots: Path | None = None, *, resume: bool = False) -> Ite
     """
     try:
         yield
-    except (KeyboardInterrupt, DiskError) as error:
+    except (KeyboardInterrupt, DiskError, UnfinishedError) as error:
         resume = resume or (snapshots is not None and any(snapshots.glob("*/state.json")))
         command = _write_command(resume)
-        if isinstance(error, DiskError):
-            raise DiskError(f"{error}: {command}") from error
+        if not isinstance(error, KeyboardInterrupt):
+            raise type(error)(f"{error}: {command}") from error
         typer.echo(
             f"layerscout: stopped; no file was left incomplete; to continue, run: {command}",
             err=True,

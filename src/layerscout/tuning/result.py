@@ -42,7 +42,7 @@ from layerscout.scanning import (
 from layerscout.states import make_accelerator
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
-from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.snapshots import Snapshots, keeping_trained
 from layerscout.tuning.stages import TunedPlan
 from layerscout.tuning.stepping import pick_epoch
 
@@ -96,8 +96,16 @@ class Result:
         are replaced once the new ones are whole.
 
         Raises:
-            InputError: if something cannot be written.
+            InputError, DiskError: if something cannot be written.
+            UnfinishedError: if it cannot be saved, and snapshots of the training are kept.
         """
+        with keeping_trained(self.snapshots, "saving it"):
+            self._write(folder)
+        if self.snapshots is not None:
+            self.snapshots.discard()
+
+    def _write(self, folder: str | Path) -> None:
+        """Write the files of the result."""
         import pandas as pd
 
         folder = make_output_folder(Path(folder).expanduser())
@@ -115,8 +123,6 @@ class Result:
             # A kill between here and the end leaves no result.json, rather than another model's.
             earlier.enter_context(set_aside(folder / "result.json"))
         (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal
-        if self.snapshots is not None:
-            self.snapshots.discard()
 
 
 def make_result(

@@ -17,6 +17,7 @@ from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_mem
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.run_options import RunOptions, check_single, identify_training
+from layerscout.tuning.snapshots import keeping_trained
 from layerscout.tuning.stages import (
     Hooks,
     NothingFinishedError,
@@ -64,6 +65,7 @@ def tune(
         InputError: if something cannot be used as requested.
         AlreadyDoneError: if `resume` is requested and `output` has the result of this training.
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
+        UnfinishedError: if all is trained, and then something failed; `resume` finishes it.
     """
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
@@ -103,11 +105,12 @@ def tune(
                 warnings.append(f"the plan to compare with failed: {error}")
         warnings += running.warn_of_unsaved()
         show("done" if running.measure == "metric" else "measuring the speed", 0, 1)
-        trainable, model = load_kept(tuning, tuned[0])
-        used = measure_memory(device, peak=True)  # before what only measures the model
-        judged = judge(tuning, tuned, model, running.measure)
-        memory = {"predicted": predicted, "used": used, "before": before}
-        result = make_result(tuning, tuned, trainable, model, judged, memory, name, warnings)
+        with keeping_trained(snapshots, "judging it"):
+            trainable, model = load_kept(tuning, tuned[0])
+            used = measure_memory(device, peak=True)  # before what only measures the model
+            judged = judge(tuning, tuned, model, running.measure)
+            memory = {"predicted": predicted, "used": used, "before": before}
+            result = make_result(tuning, tuned, trainable, model, judged, memory, name, warnings)
         log_warnings(__name__, result.warnings)
         # Locked until the result is saved.
         kept = None if snapshots is None else replace(snapshots, lock=lock.pop_all())

@@ -8,8 +8,8 @@ removed, so whenever a run is killed there is the new snapshot or the one before
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscout.errors import DiskError, InputError, first_line
+from layerscout.errors import (
+    DiskError,
+    InputError,
+    LayerscoutError,
+    UnfinishedError,
+    first_line,
+)
 from layerscout.files import (
     is_half_written,
     make_output_folder,
@@ -97,6 +103,32 @@ class Snapshots:
         """Remove all of them: the tuning is done."""
         remove_folder(self.folder)
         self.lock.close()
+
+
+@contextmanager
+def keeping_trained(snapshots: Snapshots | None, work: str) -> Iterator[None]:
+    """Say of whatever fails once all is trained where the weights are, and what finishes the work.
+
+    Args:
+        snapshots: of the training; None if there are none.
+        work: what is done within.
+
+    Raises:
+        UnfinishedError: for any error but a full disk's, which says the same.
+    """
+    try:
+        yield
+    except Exception as error:  # the libraries raise errors of all kinds, also while saving
+        if snapshots is None:
+            raise
+        snapshots.lock.close()  # a notebook may hold the result, and its lock, by the traceback
+        if isinstance(error, DiskError):
+            raise
+        kind = "" if isinstance(error, LayerscoutError) else f"{type(error).__name__}: "
+        raise UnfinishedError(
+            f"the training is complete, but {work} failed ({kind}{first_line(error)}); its weights "
+            f"stay in {snapshots.folder}, from where --resume goes straight on to {work}"
+        ) from error
 
 
 @dataclass(frozen=True)

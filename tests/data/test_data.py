@@ -118,13 +118,89 @@ def test_validation_may_have_no_new_class(write: Write) -> None:
     expect_refused("y.csv 'text' … 'txt'", Task.load, train, validation=str(other))
 
 
+def named_parquet(path: Path, names: list[str] | None, labels: list[int]) -> Path:
+    """Write ids, and the class names that `datasets` notes, as Parquet."""
+    features = {"label": {"_type": "ClassLabel", "names": names}}
+    note = json.dumps({"info": {"features": features}}).encode()
+    table = pa.table({"text": [f"row {n}" for n in range(len(labels))], "label": labels})
+    pq.write_table(table.replace_schema_metadata({b"huggingface": note}), path)
+    return path
+
+
+STARS = ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "names", "words"),
+    [
+        # Ids for a whole column, or names for all of it.
+        (STARS, "text,label\na,0\nb,1\nc,2\n", "123", ""),
+        (STARS, "text,label\na,1\nb,2\nc,3\n", "123", ""),
+        (STARS, "text,label\na,1.0\nb,2.0\nc,3.0\n", "123", ""),
+        (STARS, "text,label\na,1\nb,2\n", "12", "read as names (1 is '1', 2 is '2')"),
+        (STARS, '{"text": "a", "label": 0}\n{"text": "b", "label": 2}\n', "13", ""),
+        (STARS, '{"text": "a", "label": 3}\n{"text": "b", "label": 1}\n', "31", ""),
+        (STARS, '{"text": "a", "label": 1}\n', "2", "read as ids (1 is '2')"),
+        (STARS, '{"text": "a", "label": "1"}\n{"text": "b", "label": "3"}\n', "13", ""),
+        (STARS, "text,label\na,0\nb,3\n", None, "all ids or all names"),
+        (STARS, (["3", "1", "2"], [0, 1, 2, 0]), "3123", ""),
+        (STARS, (["3", "1", "2"], [1, 2]), "12", ""),
+        (["x", "y", "z"], (["Z", "X", "Y"], [0, 1, 2, 0]), "zxyz", ""),
+        # Names that are no numbers may stand beside ids.
+        (["x", "y", "z"], "text,label\na,Z\nb,0\nc,y\n", "zxy", ""),
+        # Training has names, and no ids.
+        ("x y z", (["z", "y", "x"], [0, 1, 2]), "zyx", ""),
+        ("1 2 3", (STARS, [0, 1, 2]), "123", ""),
+        ("1 2 3", (STARS, [1, 2]), "23", ""),
+        ("0 1 2", (STARS, [1, 2]), "12", ""),
+    ],
+)
+def test_names_and_ids_are_not_mixed_in_a_column(
+    write: Write,
+    tmp_path: Path,
+    training: Any,
+    validation: Any,
+    names: str | None,
+    words: str,
+) -> None:
+    if isinstance(training, str):
+        train = write("t.csv", "text,label\n" + "".join(f"c,{n}\n" for n in 2 * training.split()))
+    else:
+        train = named_parquet(tmp_path / "t.parquet", training, [0, 1, 2] * 2)
+    if isinstance(validation, str):
+        held = write("v.csv" if validation.startswith("text,") else "v.jsonl", validation)
+    else:
+        held = named_parquet(tmp_path / "v.parquet", *validation)
+    if names is None:
+        expect_refused(words, Task.load, train, validation=str(held))
+        return
+    task = Task.load(train, validation=str(held))
+    assert task.validation is not None
+    assert "".join(task.labels[n] for n in task.validation.labels) == names
+    told = [line for line in task.warnings if "may be names or ids" in line]
+    assert [words in line for line in told] == [True] * bool(words)
+
+
+@pytest.mark.parametrize(
+    ("names", "ids", "read", "words"),
+    [
+        (["negative", "positive"], [0, 1, 0, 1], [0, 1, 0, 1], ""),
+        (["Positive", "Negative"], [0, 1, 0, 1], [1, 0, 1, 0], ""),
+        (["1", "2"], [0, 1, 0, 1], [0, 1, 0, 1], ""),  # as on the hub
+        (["pos", "neg"], [0, 1, 0, 1], [0, 1, 0, 1], "pos as negative, neg as positive"),
+    ],
+)
+def test_names_of_a_known_task_meet_those_of_the_data(
+    tmp_path: Path, names: list[str], ids: list[int], read: list[int], words: str
+) -> None:
+    task = Task.load(named_parquet(tmp_path / "x.parquet", names, ids), task="yelp_polarity")
+    assert task.labels == ("negative", "positive") and task.train.labels.tolist() == read
+    assert [words in line for line in task.warnings] == [True] * bool(words)
+
+
 def test_validation_shares_the_class_names_of_training(write: Write, tmp_path: Path) -> None:
     def noted(name: str, names: list[str] | None, labels: list[int]) -> Path:
-        features = {"label": {"_type": "ClassLabel", "names": names}}
-        note = json.dumps({"info": {"features": features}}).encode()
-        table = pa.table({"text": list("abcd"), "label": labels})
-        pq.write_table(table.replace_schema_metadata({b"huggingface": note}), tmp_path / name)
-        return tmp_path / name
+        return named_parquet(tmp_path / name, names, labels)
 
     def validated(train: Path, validation: Path) -> list[int]:
         split = Task.load(train, validation=str(validation)).validation

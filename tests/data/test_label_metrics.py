@@ -20,11 +20,13 @@ from layerscout.data import (
     evaluate_by_name,
     evaluate_groups,
     evaluate_without,
+    find_exchange,
     make_targets,
     sample,
     settle_thresholds,
     tabulate_predictions,
     tune_thresholds,
+    warn_of_exchange,
     warn_of_one_answer,
 )
 from tuned import several_task, words_task
@@ -284,3 +286,29 @@ def test_one_answer_to_everything_is_told(kind, labels, predicted, words):
     lines = warn_of_one_answer(kind, ("joy", "fear", "anger"), labels, predicted)
     assert len(lines) == (words is not None)
     assert all(word in lines[0] for word in (words.split(" … ") if words else ()))
+
+
+@pytest.mark.parametrize(
+    ("confusion", "exchanged"),
+    [
+        ([[0, 30], [30, 0]], {0: 1, 1: 0}),
+        ([[0, 2], [2, 0]], {}),  # as chance would have it
+        ([[15, 15], [16, 14]], {}),
+        # Accuracy of 0.4: below one half, and not below the share of the rarer class.
+        ([[40, 50], [7, 3]], {}),
+        ([[0, 90], [10, 0]], {0: 1, 1: 0}),
+        ([[5, 85], [1, 9]], {}),  # nearly always the rarer class
+        ([[1, 29, 0], [28, 2, 0], [0, 1, 29]], {0: 1, 1: 0}),  # a third is right, as by chance
+        ([[0, 30, 0], [0, 0, 30], [30, 0, 0]], {0: 1, 1: 2, 2: 0}),
+        ([[8, 12, 10], [10, 8, 12], [12, 10, 8]], {}),
+        ([[20, 10, 0], [14, 16, 0], [0, 13, 17]], {}),
+        ([[0, 30, 0], [30, 0, 0], [0, 0, 0]], {0: 1, 1: 0}),  # no example of the last
+        ([[0, 5], [0, 0]], {}),
+    ],
+)
+def test_exchanged_classes_are_told_from_untaught_ones(confusion, exchanged):
+    assert find_exchange(confusion) == exchanged
+    lines = warn_of_exchange(("bad", "fair", "good"), confusion)
+    assert len(lines) == bool(exchanged)
+    assert not exchanged or f"(bad as {('bad', 'fair', 'good')[exchanged[0]]}, " in lines[0]
+    assert warn_of_exchange(("bad", "good"), None) == []

@@ -184,7 +184,7 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any]]] = [
      {"task": "go_emotions", "text": "tokens", "label": "d"}),
     ("x.jsonl", as_jsonl({"tokens": ["a", "b"], "tags": [["O"], ["O"]]}),
      "wnut17 needs a list of words", {"task": "wnut17"}),
-    ("x.jsonl", WORDS, "labels must be ids or names of the task's classes (0 O, 1 B-corporation … "
+    ("x.jsonl", WORDS, "labels must be all ids or all names of the task's classes (0 O, 1 B-corp … "
      "'B-PER' in line 1 … --task", {"task": "wnut17"}),
 ]  # fmt: skip
 

@@ -199,5 +199,5 @@ def test_known_tasks_have_their_tags_alone(write: Write) -> None:
     task = Task.load(path, task="conll2003")
     assert task.labels == ("O", "B-PER", "I-PER", "B-LOC") and task.columns["label"] == "ner_tags"
     assert task.warnings[0].startswith("tags without a word in ")
-    rule = "labels must be ids or names of the task's classes (0 O, 1 B-corporation"
+    rule = "labels must be all ids or all names of the task's classes (0 O, 1 B-corporation"
     expect_refused(f"{rule} … 'B-PER' in line 1 … --task", Task.load, path, task="wnut17")

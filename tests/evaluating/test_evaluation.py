@@ -17,7 +17,7 @@ from layerscout.evaluating import ablations, evaluate, evaluation
 from layerscout.models import Encoder
 from layerscout.reporting import describe_evaluation
 from telling import numbers_task
-from tiny import EACH_FAMILY, tiny_checkpoint
+from tiny import EACH_FAMILY, change_json, tiny_checkpoint
 from tuned import NAMES, cheaply, choices_task, task_of
 
 TASK = task_of(n=24, held=9)
@@ -174,10 +174,10 @@ def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes)
     load = evaluation.load_tuned_classifier
 
     def counted(*arguments):
-        classifier, columns = load(*arguments)
+        classifier = load(*arguments)
         for block in classifier.base_model.encoder.layer:
             block.attention.register_forward_hook(lambda *_: entered.append(1))
-        return classifier, columns
+        return classifier
 
     monkeypatch.setattr(evaluation, "load_tuned_classifier", counted)
     monkeypatch.setattr(ablations, "make_batches", lambda encoder, data: [np.arange(len(data))])
@@ -234,6 +234,11 @@ def test_classes_are_found_by_their_names(tmp_path):
     assert turned.metrics == found.metrics
     assert turned.content["truncation"] == found.content["truncation"]
     np.testing.assert_array_equal(logits_of(turned, ""), logits_of(found, ""))
+    change_json(tmp_path / "turned" / "config.json", id2label=..., label2id=..., num_labels=3)
+    unnamed = quietly(tmp_path / "turned", task)
+    np.testing.assert_array_equal(logits_of(unnamed, "")[:, [2, 0, 1]], logits_of(found, ""))
+    [line] = [line for line in unnamed.warnings if "taken by their order" in line]
+    assert "LABEL_0 as bad, LABEL_1 as fair, LABEL_2 as good" in line
 
 
 def test_logits_that_are_not_finite_have_no_value(bert, tmp_path):

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from inputs import expect_refused
 from layerscout.data import make_targets
-from layerscout.models import Encoder, make_classifier
+from layerscout.errors import InputError
+from layerscout.models import Encoder, build, export, make_classifier, match_columns, note_classes
 from layerscout.plans import make_plan
-from tiny import inputs_of, logits_of, tiny_checkpoint
-from tuned import NAMES, cheaply, differing, several_task, task_of, words_task
+from tiny import change_json, inputs_of, logits_of, tiny_checkpoint
+from tuned import NAMES, cheaply, copied, differing, several_task, task_of, words_task
 
 SHARES = np.array([0.9, 0.06, 0.04])
 
@@ -64,3 +66,95 @@ def test_shares_are_those_of_training():
     np.testing.assert_allclose(found, (np.array(counts) + 0.5) / (len(words.train.labels) + 1))
     one = task_of()
     assert make_targets(one.train, one.kind).count_shares(one) is None  # as the papers start
+
+
+ORDER, TURNED = ("b", "c", "a"), [2, 0, 1]  # where a, b, c are among them
+
+
+def with_head(encoder, folder, kind="classification", names=ORDER):
+    """Save an encoder with a head for these classes; return the model, and it loaded again."""
+    model = make_classifier(encoder, make_plan("full", encoder.blocks), names, kind=kind, seed=1)
+    export(model, encoder.tokenizer, folder, "", max_length=32, dtype="float32")
+    return model, Encoder.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "kind", ["classification", "multi_label_classification", "token_classification"]
+)
+def test_rows_of_a_head_follow_the_names_of_the_classes(encoder, tmp_path, kind):
+    try:
+        model, tuned = with_head(encoder, tmp_path / "out", kind)
+    except InputError:
+        pytest.skip("the library has no such head")
+    plan = make_plan("full", encoder.blocks)
+    again, same, new = (
+        make_classifier(tuned, plan, names, kind=kind)
+        for names in (("a", "B", "c"), ORDER, ("a", "b", "d"))
+    )
+    inputs = inputs_of(encoder, 2)
+    first = logits_of(model, inputs)
+    torch.testing.assert_close(logits_of(again, inputs), first[..., TURNED])
+    torch.testing.assert_close(logits_of(same, inputs), first)
+    columns, note = match_columns("x", again.config, ORDER, kind)
+    assert columns == [1, 2, 0] and note is None
+    changed = differing(copied(model), copied(new))
+    assert changed == differing(copied(model), copied(again))  # the output layer alone
+    assert note_classes(tuned, ("c", "b", "a"), kind, 0) == []
+    assert note_classes(encoder, ORDER, kind, 0) == []
+
+
+GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "places", "words"),
+    [
+        (("neutral", "GOOD", "bad"), ("bad", "good", "Neutral"), [2, 1, 0], ""),
+        (GENERIC, ("bad", "fair", "good"), [0, 1, 2], "LABEL_0 as bad, LABEL_1 as fair"),
+        (("bad", "fair", "good"), ("0", "1", "2"), [0, 1, 2], "bad as 0, fair as 1, good as 2"),
+        (GENERIC, ("1", "2", "3"), [0, 1, 2], "LABEL_0 as 1, LABEL_1 as 2"),
+        (GENERIC, ("0", "1", "2"), [0, 1, 2], ""),
+        (("class 0", "class 1", "class 2"), GENERIC, [0, 1, 2], ""),
+        (("2", "1", "0"), ("0", "1", "2"), [2, 1, 0], ""),
+        (("1", "2", "3"), ("2", "3", "1"), [1, 2, 0], ""),
+        (("1", "2", "3"), ("0", "1", "2"), [0, 1, 2], "1 as 0, 2 as 1, 3 as 2"),
+        (("bad", "fair", "good"), ("a", "b", "c"), None, "other classes (bad, fair, good)"),
+        (("bad", "fair", "good"), ("bad", "fair", "best"), None, "other classes (bad, fair, good)"),
+        (("LABEL_2", "LABEL_1", "LABEL_0"), ("0", "1", "2"), [0, 1, 2], "LABEL_2 as 0"),
+        (("Bad", "bad", "good"), ("bad", "good", "Bad"), [1, 2, 0], ""),
+    ],
+)
+def test_classes_are_matched_by_name_or_the_match_is_said(
+    bert, tmp_path, theirs, ours, places, words
+):
+    model, tuned = with_head(bert, tmp_path / "out", names=theirs)
+    started = make_classifier(tuned, make_plan("full", 4), ours).classifier.weight
+    before = model.classifier.weight
+    notes = note_classes(tuned, ours, "classification", 0)
+    assert [words in note and "out" in note for note in notes] == [True] * bool(words)
+    if places is None:
+        assert not torch.isin(started, before).any()
+        expect_refused(
+            "must be those of the task", match_columns, "x", model.config, ours, "classification"
+        )
+    else:
+        assert torch.equal(started, before[places])
+        columns, note = match_columns("x", model.config, ours, "classification")
+        assert columns == places and (note is None) == (not words)
+
+
+def test_names_that_only_label2id_has_are_read(bert, tmp_path):
+    model, _ = with_head(bert, tmp_path / "out")
+    config = {"id2label": dict(enumerate(GENERIC)), "label2id": {"c": 0, "a": 1, "b": 2}}
+    change_json(tmp_path / "out" / "config.json", **config)
+    tuned = Encoder.load(tmp_path / "out", device="cpu")
+    started = make_classifier(tuned, make_plan("full", 4), ("a", "b", "c")).classifier.weight
+    assert torch.equal(started, model.classifier.weight[[1, 2, 0]])
+
+
+def test_build_says_what_it_does_with_a_head_for_other_classes(bert, tmp_path, caplog):
+    with_head(bert, tmp_path / "out")
+    for labels, words in ((["c", "b", "a"], ""), (None, ""), (["x", "y", "z"], "starts anew")):
+        caplog.clear()
+        build(tmp_path / "out", "full", labels=labels, num_labels=3)
+        assert [words in line for line in caplog.messages] == [True] * bool(words)

@@ -81,6 +81,7 @@ SHORTER = "layerscout truncate out/model --head 2 -o out/model-head-2"
 OTHER_HEAD = {"name": "out-longer/model", "blocks": 3, "family": "bert"}
 MORE_ROWS = {"best_epoch": 2, "epochs": 10}
 MORE_ROWS |= {"settings": {"data": "my reviews.csv", "validation": 0.1}}
+EXCHANGED = {"confusion": [[0, 9], [9, 0]]}
 UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
 
 
@@ -115,6 +116,17 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
             "--learning-rate 1e-05,3e-05,9e-05 -o out-longer",
         ),
         (evaluated(**FAILED, tuning=before(data_found=False)), ""),
+        # Exchanged classes are no lack of training.
+        (
+            evaluated(**EXCHANGED),
+            "layerscout tune out/model 'my reviews.csv' --fresh-head -o out/model-fresh",
+        ),
+        (
+            evaluated(**EXCHANGED, tuning=before()),
+            "layerscout tune base DATA --plan '(2, 3, 3)' --fresh-head "
+            "--epochs 3 --learning-rate 3e-05 -o out-fresh",
+        ),
+        (evaluated(**EXCHANGED, tuning=before(options={"fresh_head": True})), ""),
         # What was trained for longer is not trained for even longer.
         (evaluated(**FAILED, model=OTHER_HEAD, tuning=before()), ""),
         # Validating on more rows needs the same data.
@@ -140,6 +152,7 @@ def test_an_evaluation_suggests_a_command(content, command):
     ("more", "words"),
     [
         (FAILED, "It has not learnt the task"),
+        ({"confusion": [[1, 9], [9, 1]]}, "Its classes look exchanged"),
         # F1 of class 1 is above that of the majority where class 1 is all that is predicted.
         ({"confusion": [[0, 5], [0, 4]]}, "It predicts 'b' for everything"),
         ({"interval": [0.45, 0.99]}, "It is not clearly better than always giving the same answer"),

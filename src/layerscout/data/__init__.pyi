@@ -8,6 +8,7 @@ from .columns import (
     choose_inputs as choose_inputs,
     render as render,
 )
+from .exchanges import find_exchange as find_exchange, warn_of_exchange as warn_of_exchange
 from .intervals import (
     SIGNED as SIGNED,
     find_difference as find_difference,
@@ -21,6 +22,8 @@ from .known_tasks import (
     benchmark as benchmark,
 )
 from .labels import (
+    are_ids as are_ids,
+    pair_classes as pair_classes,
     read_classes as read_classes,
 )
 from .metrics import (

@@ -37,8 +37,6 @@ def find_interval(
     Raises:
         InputError: as `evaluate`.
     """
-    from scipy.special import ndtri
-
     value = evaluate(metric, labels, logits, tags=tags, thresholds=thresholds)
     low, width = (-1.0, 2.0) if metric in SIGNED else (0.0, 1.0)
     units = np.arange(len(labels)) if tags is None else tags.sentences
@@ -49,13 +47,20 @@ def find_interval(
         without = evaluate_without(metric, labels, logits, groups, tags=tags, thresholds=thresholds)
         variance = (standard_error(without) / width) ** 2
         effective = max(1.0, share * (1 - share) / variance) if variance else effective
-    z = float(ndtri((1 + level) / 2))
-    scale = 1 / (1 + z**2 / effective)
-    middle = scale * (share + z**2 / (2 * effective))
-    spread = share * (1 - share) / effective + z**2 / (4 * effective**2)
-    half = scale * z * float(np.sqrt(spread))
-    ends = (max(0.0, middle - half), min(1.0, middle + half))
+    ends = find_share_interval(share, effective, level)
     return low + width * ends[0], low + width * ends[1]
+
+
+def find_share_interval(share: float, count: float, level: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's score interval of a share of so many independent examples."""
+    from scipy.special import ndtri
+
+    z = float(ndtri((1 + level) / 2))
+    scale = 1 / (1 + z**2 / count)
+    middle = scale * (share + z**2 / (2 * count))
+    spread = share * (1 - share) / count + z**2 / (4 * count**2)
+    half = scale * z * float(np.sqrt(spread))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def find_difference(

@@ -27,6 +27,7 @@ def read_label_sets(
     fixed: tuple[str, ...] | None,
     labels: tuple[str, ...] | None,
     warnings: list[str],
+    numbered: tuple[str, ...] | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return which labels each row has, bool (n, K), and the K labels.
 
@@ -36,13 +37,15 @@ def read_label_sets(
         fixed: names of labels by id where the task brings them.
         labels: those of training; None if this is training.
         warnings: lines are added for what should be known.
+        numbered: as of `name_classes`.
 
     Raises:
         InputError: if the labels cannot be read, or teach nothing.
     """
     items, rows = _read_items(table, inputs)
-    fixed = inputs.flags if inputs.flags and fixed is None else fixed
-    names, order = name_classes(items, inputs.label, fixed)
+    if inputs.flags and fixed is None:
+        fixed, numbered = inputs.flags, ()  # no ids stand for them
+    names, order = name_classes(items, inputs.label, fixed, warnings, numbered)
     ids = number_classes(items, inputs.label, names, labels or order, "label")
     marks = np.zeros((len(table), len(labels or order)), dtype=bool)
     marks[rows, ids] = True

@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,8 @@ LARGEST = 1e15
 # What stands between several labels in a string.
 SEPARATORS = ("|", ";", ",")
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+# What libraries call classes whose names they do not know.
+_NUMBERED = re.compile(r"(?:label|class)?[ _-]?(\d{1,6})", re.ASCII | re.IGNORECASE)
 CODE = re.compile(r"[+-]?0\d", re.ASCII)
 SEVERAL = (
     "for several labels per text write a list in every row, and leave out --task and --regression"
@@ -80,21 +82,27 @@ def _target(value: Any, numbers_are_strings: bool) -> float:
 
 
 def name_classes(
-    table: Table, column: str, fixed: tuple[str, ...] | None
+    table: Table,
+    column: str,
+    fixed: tuple[str, ...] | None,
+    warnings: list[str],
+    numbered: tuple[str, ...] | None = None,
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the class name of every row (n,) and the distinct names in the order of their ids.
 
     Args:
-        fixed: class names by id where the task brings them; labels are then ids or names.
+        fixed: class names by id where the task brings them; labels are then all ids, or all names.
+        warnings: a line is added where they could be either.
+        numbered: the class names of the table's own ids, where it brings them.
     """
     values = _list_values(table, column, unlabelled=fixed is not None)
     distinct = dict.fromkeys(values)
     names: dict[Any, str | None]
     if fixed is not None:
-        known = join_names(f"{number} {name}" for number, name in enumerate(fixed))
-        rule = f"labels must be ids or names of the task's classes ({known})"
+        known = join_names(f"{number} {name}" for number, name in enumerate(numbered or fixed))
+        rule = f"labels must be all ids or all names of the task's classes ({known})"
         remedy = "correct it, or leave out --task"
-        names, order = {value: _find_name(value, fixed) for value in distinct}, fixed
+        names, order = _read_known(table, column, distinct, fixed, warnings, numbered), fixed
     else:
         kinds = set(map(type, values))
         if len(kinds) > 1 and kinds & {str, bool}:
@@ -117,15 +125,86 @@ def name_classes(
     return [str(names[value]) for value in values], order
 
 
-def _find_name(value: Any, names: tuple[str, ...]) -> str | None:
-    """Return the name that a label stands for, by name or by id; None if it is none of them."""
-    if value in names:
-        return str(value)
-    lowered = [name.lower() for name in names]
-    if isinstance(value, str) and value.strip().lower() in lowered:
-        return names[lowered.index(value.strip().lower())]
-    number = _find_integer(value)
-    return names[number] if number is not None and 0 <= number < len(names) else None
+def _read_known(
+    table: Table,
+    column: str,
+    distinct: Iterable[Any],
+    fixed: tuple[str, ...],
+    warnings: list[str],
+    numbered: tuple[str, ...] | None,
+) -> dict[Any, str | None]:
+    """Return the class that each label of a column stands for; None if it is none of them.
+
+    All are names, or all are ids, where names are numbers: `datasets` writes the ids of the names
+    1, 2, 3 as 0, 1, 2 into a CSV, where 1 and 2 are names as well.
+
+    Args:
+        distinct: labels of the column; for all else see `name_classes`.
+    """
+    find = _index(fixed)
+    own = range(len(fixed)) if numbered is None else [find(name) for name in numbered]
+    by_name, by_id = dict[Any, int | None](), dict[Any, int | None]()
+    for value in distinct:
+        number, place = _find_integer(value), find(str(value))
+        by_name[value] = find(str(number)) if place is None else place
+        by_id[value] = own[number] if number is not None and 0 <= number < len(own) else None
+    if all(_find_integer(name) is None for name in fixed):
+        by_name = by_id = {v: by_id[v] if place is None else place for v, place in by_name.items()}
+    written = any(isinstance(value, str | bool) for value in by_name)
+    kinds = {"names": by_name, "ids": by_id} if written else {"ids": by_id, "names": by_name}
+    unread = {kind: list(places.values()).count(None) for kind, places in kinds.items()}
+    kind, other = kinds
+    if not any(unread.values()) and by_name != by_id and (written or numbered is None):
+        shown = join_names(
+            f"{value} is {fixed[n]!r}" for value, n in kinds[kind].items() if n is not None
+        )
+        warnings.append(
+            f"labels of {table.name} in column {column!r:.60} may be names or ids of classes, and "
+            f"are read as {kind} ({shown}); if they are {other}, write names that are no numbers"
+        )
+    places = kinds[min(kinds, key=lambda kind: unread[kind])]
+    return {value: None if place is None else fixed[place] for value, place in places.items()}
+
+
+def are_ids(names: Sequence[str]) -> bool:
+    """Return whether class names are their ids: 0, 1, 2, or LABEL_0, LABEL_1 and the like."""
+    written = [_NUMBERED.fullmatch(name) for name in names]
+    return [m and int(m[1]) for m in written] == [*range(len(names))]
+
+
+def pair_classes(theirs: Sequence[str], ours: Sequence[str]) -> tuple[list[int] | None, bool]:
+    """Find the classes of a task among as many others of a model or another table.
+
+    Names meet names, in any order; ids meet ids; ids meet names by position, which should be said.
+
+    Returns:
+        The place of each of ours among theirs, None where they are others; and whether that rests
+        on positions alone.
+    """
+    if len(theirs) != len(ours):
+        return None, False
+    if (places := find_places(theirs, ours)) is not None:
+        return places, False
+    ids = are_ids(theirs), are_ids(ours)
+    return ([*range(len(ours))], not all(ids)) if any(ids) else (None, False)
+
+
+def find_places(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:
+    """Return the place of each wanted class among others: by name, be it in another case.
+
+    None if one of them is not there, or two of them are the same.
+    """
+    find = _index(names)
+    places = [place for place in map(find, wanted) if place is not None]
+    return places if len({*places}) == len(wanted) else None
+
+
+def _index(names: Sequence[str]) -> Callable[[str], int | None]:
+    """Return what finds the place of a name; in another case, where that is no other's."""
+    exact, folded = ({w(name): n for n, name in enumerate(names)} for w in (str, _fold))
+    if len(folded) < len(names):
+        return exact.get
+    return lambda name: exact.get(name, folded.get(_fold(name)))
 
 
 def _find_integer(value: Any) -> int | None:

@@ -11,6 +11,7 @@ from layerscout.data.columns import Inputs, column_template, render
 from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
+    find_places,
     name_classes,
     number_classes,
     read_numbers,
@@ -25,6 +26,10 @@ SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 # Where Prodigy says whether a label was accepted.
 ANSWER = "answer"
+
+# Class names that a split is read with, and those of its ids where it brings them; see
+# `name_classes`.
+Named = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 # What kinds of tasks need of the rows, where it is not one label in each.
 NEEDS: Mapping[Kind, str] = {
@@ -90,17 +95,12 @@ def read_splits(
                 kind = _tell_kind(name, table, inputs, known, regression)
             if drop_missing:
                 table = _drop_missing(table, inputs, kind, noted)
-            # A split without class names, such as a CSV to validate on, is read with those of
-            # training. Where training has none, its labels are the names.
-            brought = sources["train"].classes.get(inputs.label)
-            if brought is not None:
-                brought = source.classes.get(inputs.label, brought)
-            fixed = known.labels if known else brought
+            named = _choose_names(sources["train"], source, inputs, known, labels, noted)
             if kind == "token_classification":
-                splits[which], labels = _read_words(table, inputs, fixed, labels, noted)
+                splits[which], labels = _read_words(table, inputs, named, labels, noted)
             else:
                 ids, labels = _read_labels(
-                    kind, table, inputs, known, fixed, labels or None, classes, noted
+                    kind, table, inputs, known, named, labels or None, classes, noted
                 )
                 splits[which] = _split(table, inputs, ids, noted)
         except InputError as error:
@@ -110,6 +110,44 @@ def read_splits(
             noted = [f"the {which} split is not used: {error}"]
         warnings += noted
     return kind, labels or (), splits, warnings
+
+
+def _choose_names(
+    training: Source,
+    source: Source,
+    inputs: Inputs,
+    known: Known | None,
+    labels: tuple[str, ...] | None,
+    warnings: list[str],
+) -> Named:
+    """Choose the class names that a split is read with, and those of its ids.
+
+    Args:
+        training, source: the training split and this one.
+        inputs: what is read of them.
+        known: the known task, or None.
+        labels: names by id of the training split; None if this is that.
+        warnings: a line is added where names are passed over.
+    """
+    own = source.classes.get(inputs.label)
+    # A split without class names, such as a CSV to validate on, is read with those of training.
+    brought = training.classes.get(inputs.label)
+    fixed = known.labels if known else brought
+    if own is None:
+        return fixed, None
+    if find_places(fixed or labels or (), own) is not None:
+        return fixed or labels, own
+    if known is None or not known.labels or known.kind == "multiple_choice":
+        # Where training has no class names, its labels are the names.
+        return own if brought else None, None
+    if list(own) != sorted(own) or not all(map(str.isdigit, own)):  # as Yelp's 1 and 2
+        pairs = zip(own, known.labels, strict=False)
+        warnings.append(
+            f"the ids of {source.name} are read as those of the task, though it names its classes "
+            f"otherwise: {join_names(f'{one} as {other}' for one, other in pairs)}; if that is "
+            "wrong, leave out --task"
+        )
+    return fixed, None
 
 
 def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings: list[str]) -> str:
@@ -242,7 +280,7 @@ def _holds_words(table: Table, inputs: Inputs) -> bool:
 def _read_words(
     table: Table,
     inputs: Inputs,
-    fixed: tuple[str, ...] | None,
+    named: Named,
     labels: tuple[str, ...] | None,
     warnings: list[str],
 ) -> tuple[Split, tuple[str, ...]]:
@@ -252,7 +290,7 @@ def _read_words(
     """
     text = inputs.columns[0]
     sentences, tags, kept = read_sentences(table, text, inputs.label, warnings)
-    ids, labels = number_tags(tags, inputs.label, fixed, labels, warnings)
+    ids, labels = number_tags(tags, inputs.label, named[0], labels, warnings, named[1])
     texts = [" ".join(words) for words in sentences]
     _check_empty(table, {text: texts}, warnings)
     rows = kept if len(kept) < len(table) else None
@@ -266,7 +304,7 @@ def _read_labels(
     table: Table,
     inputs: Inputs,
     known: Known | None,
-    fixed: tuple[str, ...] | None,
+    named: Named,
     labels: tuple[str, ...] | None,
     classes: tuple[str, ...],
     warnings: list[str],
@@ -278,7 +316,7 @@ def _read_labels(
         table: n rows.
         inputs: what is read of them.
         known: the known task, or None.
-        fixed: names by id where the task or the data bring them.
+        named: as `_choose_names` returns them.
         labels: names by id of the training split; None if this is that.
         classes: of a model that is judged, by id; they are the labels, unless the rows have none
             of them.
@@ -301,11 +339,11 @@ def _read_labels(
         return numbers, ()
     if kind == "multiple_choice":  # 1 for the right and 0 for each wrong choice of each example
         choices = np.arange(len(inputs.templates) - 1)
-        right = name_classes(table, label, tuple(map(str, choices)))[0]
+        right = name_classes(table, label, tuple(map(str, choices)), warnings)[0]
         return (np.array(right, np.int64)[:, None] == choices).astype(np.int64).reshape(-1), CHOICE
     if kind == "multi_label_classification":
-        return read_label_sets(table, inputs, fixed, labels, warnings)
-    names, order = name_classes(table, label, fixed)
+        return read_label_sets(table, inputs, named[0], labels, warnings, named[1])
+    names, order = name_classes(table, label, named[0], warnings, named[1])
     if labels is None and not set(classes).isdisjoint(names):
         for row, name in enumerate(names):
             if name not in classes:

@@ -232,6 +232,7 @@ def number_tags(
     fixed: tuple[str, ...] | None,
     labels: tuple[str, ...] | None,
     warnings: list[str],
+    numbered: tuple[str, ...] | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the id of each tag, int64 (w,), and the names by id.
 
@@ -241,12 +242,13 @@ def number_tags(
         fixed: names by id where the task brings them.
         labels: those of training, to which new ones are added; None if this is training.
         warnings: lines are added for what should be known.
+        numbered: as of `name_classes`.
 
     Raises:
         InputError: if they are no tags of a task.
     """
     name = tags.name
-    names, order = name_classes(tags, column, fixed)
+    names, order = name_classes(tags, column, fixed, warnings, numbered)
     counts = Counter(names)
     first = labels is None
     if labels is None:

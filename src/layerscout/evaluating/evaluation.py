@@ -53,6 +53,7 @@ from layerscout.models import (
     load_tuned_classifier,
     make_family_head,
     match_columns,
+    read_names,
     read_thresholds,
 )
 from layerscout.plans import (
@@ -178,7 +179,7 @@ def evaluate(
     few = draw_head_examples(task, request) if heads else task
     with show_progress(progress) as show:
         extractor = Extractor(encoder, ("cls",), request.max_length, cache_limit, show)
-        thresholds = read_thresholds(classifier, task.labels)
+        thresholds = read_thresholds(classifier, columns)
         outputs = predict_all(extractor, classifier, columns, task, ablations, edits, request.seed)
         judge = partial(judge_metric, metric, outputs.targets, thresholds)
         curves = {}
@@ -270,15 +271,15 @@ def _load_tuned(
     else:
         encoder = Encoder.load(model, device=device, precision=precision)
         config = encoder.model.config
-    names = [str(name) for _, name in sorted(config.id2label.items())]
+    names = read_names(config)
     may_lack = task.kind in ("token_classification", "multi_label_classification")
     if may_lack and set(task.labels) <= set(names):
         task = task.renumber(names)
     if classifier is None:
-        classifier, columns = load_tuned_classifier(encoder, task.labels, task.kind)
-    else:
-        columns = match_columns(encoder.name, config, task.labels, task.kind)
-    encoder = replace(encoder, model=base_of(classifier)[0])
+        classifier = load_tuned_classifier(encoder, task.kind)
+    columns, note = match_columns(encoder.name, config, task.labels, task.kind)
+    notes = encoder.notes if note is None else (*encoder.notes, note)
+    encoder = replace(encoder, model=base_of(classifier)[0], notes=notes)
     for edits in single:  # before the work that any of them could spoil
         arrange_blocks(encoder.model, edits)
     return encoder, classifier, columns, task

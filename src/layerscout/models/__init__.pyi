@@ -15,6 +15,8 @@ from .classifiers import (
     load_tuned_classifier as load_tuned_classifier,
     make_classifier as make_classifier,
     match_columns as match_columns,
+    note_classes as note_classes,
+    read_names as read_names,
     read_thresholds as read_thresholds,
     unshare_weights as unshare_weights,
 )

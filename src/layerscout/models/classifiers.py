@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import Kind, describe_kind
+from layerscout.data import Kind, are_ids, describe_kind, join_names, pair_classes
 from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
     ENDINGS,
@@ -28,6 +29,7 @@ from layerscout.models.devices import quiet_transformers, use_seed, widen
 from layerscout.models.encoder import Encoder
 from layerscout.models.shapes import make_unweighted, model_class
 from layerscout.plans import Classifier, Plan, ReadToken, check_tied, make_plan
+from layerscout.progress import log_warnings
 
 
 def build(
@@ -67,7 +69,10 @@ def build(
 
         encoder = untie_blocks(encoder)
     plan = plan if isinstance(plan, Plan) else make_plan(plan, encoder.blocks)
-    return unshare_weights(make_classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head))
+    model = make_classifier(encoder, plan, names, seed=seed, fresh_head=fresh_head)
+    if labels is not None and not fresh_head:
+        log_warnings(__name__, note_classes(encoder, names, "classification", seed))
+    return unshare_weights(model)
 
 
 def make_classifier(
@@ -84,7 +89,8 @@ def make_classifier(
     """Make the model of a plan for a kind of task: cut at its head, frozen where it does not tune.
 
     What is frozen shares its memory with the encoder; what is tuned is a copy. The head starts as
-    `from_pretrained` loads it: from the checkpoint as far as that brings one, the rest random.
+    `from_pretrained` loads it: from the checkpoint as far as that brings one, the rest random. An
+    output layer for the same classes is put into their order here; one for others starts anew.
 
     Args:
         encoder: where embeddings and blocks come from.
@@ -117,7 +123,7 @@ def make_classifier(
     prefix = base_of(model)[1]
     bodies = {f"{prefix}{name}": tensor for name, tensor in encoder.model.state_dict().items()}
     linear = classifier == "mean-linear"
-    heads, new = _load_head(encoder, auto, config, seed, fresh_head or linear)
+    heads, new, _ = _load_head(encoder, auto, labels, kind, seed, fresh_head or linear)
     if shares is not None:
         heads = heads | _start_biases(heads, new, shares, kind)
     # A final norm counts as head: it is the checkpoint's unless all of the head is to be new.
@@ -158,23 +164,18 @@ def find_head_token(model: Any) -> ReadToken | None:
     return family_of(model).reads
 
 
-def load_tuned_classifier(
-    encoder: Encoder, labels: Sequence[str], kind: Kind = "classification"
-) -> tuple[Any, list[int] | slice]:
+def load_tuned_classifier(encoder: Encoder, kind: Kind = "classification") -> Any:
     """Load the checkpoint of an encoder with the head that was tuned on it.
 
     Args:
         encoder: names the checkpoint.
-        labels: the task's class names by id; those of the model may have another order, or be
-            LABEL_0, LABEL_1, ...
         kind: of the task.
 
     Returns:
-        The transformers model, in float32, on the encoder's device and in eval mode; and the
-        column of its logits that belongs to each class of the task (or all of them, for choices).
+        The transformers model, in float32, on the encoder's device and in eval mode.
 
     Raises:
-        InputError: if the checkpoint has no tuned head, or one for other classes.
+        InputError: if the checkpoint has no head that was tuned for such a task.
     """
     config = encoder.model.config
     auto, ending = model_class(config, kind), ENDINGS[kind]
@@ -196,7 +197,7 @@ def load_tuned_classifier(
             f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
             "missing); tune it first with layerscout tune"
         )
-    return model.to(encoder.device).eval(), match_columns(encoder.name, model.config, labels, kind)
+    return model.to(encoder.device).eval()
 
 
 def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
@@ -209,8 +210,8 @@ def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
         model.config.thresholds = {names[k]: float(p) for k, p in enumerate(thresholds)}
 
 
-def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
-    """Read what `keep_thresholds` noted, (K,) in the order of `labels`; None where it is 0.5.
+def read_thresholds(model: Any, columns: Sequence[int] | slice) -> np.ndarray | None:
+    """Read what `keep_thresholds` noted, (K,) for these outputs; None where it is 0.5.
 
     Raises:
         InputError: if it is not a probability for each label.
@@ -218,6 +219,7 @@ def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
     noted = getattr(model.config, "thresholds", None)
     if noted is None:
         return None
+    labels = np.array(_list_names(model.config), dtype=object)[columns]
     if not isinstance(noted, dict) or not all(
         isinstance(noted.get(label), float) and 0 < noted[label] < 1 for label in labels
     ):
@@ -228,8 +230,12 @@ def read_thresholds(model: Any, labels: Sequence[str]) -> np.ndarray | None:
     return np.array([noted[label] for label in labels])
 
 
-def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> list[int] | slice:
+def match_columns(
+    name: str, config: Any, labels: Sequence[str], kind: Kind
+) -> tuple[list[int] | slice, str | None]:
     """Find the columns of a model's logits that belong to the classes of a task.
+
+    The second is what should be known of that, if anything.
 
     Args:
         name: of the model.
@@ -241,19 +247,57 @@ def match_columns(name: str, config: Any, labels: Sequence[str], kind: Kind) -> 
         InputError: if it has other classes.
     """
     if kind == "multiple_choice":
-        return slice(None)
-    names = [str(label) for _, label in sorted(config.id2label.items())]
-    if kind == "regression" and len(names) == 1:
-        return [0]
-    if kind != "regression" and sorted(names) == sorted(labels):
-        return [names.index(label) for label in labels]
-    generic = names == [f"LABEL_{number}" for number in range(len(labels))]
-    if kind == "regression" or not generic:
+        return slice(None), None
+    columns, note = None, None
+    if kind == "regression":
+        columns = [0] if config.num_labels == 1 else None
+    else:
+        columns, note = _pair_head(name, config, labels)
+    if columns is None:
         raise InputError(
-            f"the classes of {name} must be those of the task, got {', '.join(names):.60} for "
-            f"{', '.join(labels) or 'numbers':.60}; give the data that it was tuned for"
+            f"the classes of {name} must be those of the task, got "
+            f"{', '.join(read_names(config)):.60} for {', '.join(labels) or 'numbers':.60}; give "
+            "the data that it was tuned for"
         )
-    return list(range(len(labels)))
+    return columns, note
+
+
+def _list_names(config: Any) -> list[str]:
+    """List what a model calls its classes, by id."""
+    return [str(label) for _, label in sorted(config.id2label.items())]
+
+
+def read_names(config: Any) -> list[str]:
+    """Read the class names of a model, by id, wherever it has them."""
+    names = _list_names(config)
+    # Some write their names for training only.
+    ids = config.label2id or {}
+    if are_ids(names) and sorted(ids.values(), key=str) == sorted(range(len(names)), key=str):
+        return [str(label) for label, _ in sorted(ids.items(), key=lambda item: item[1])]
+    return names
+
+
+def _pair_head(
+    name: str, config: Any, labels: Sequence[str]
+) -> tuple[list[int] | None, str | None]:
+    """Find the output of a model for each class of a task; see `pair_classes`.
+
+    The second is what should be known of that, if anything.
+    """
+    theirs = read_names(config)
+    places, by_position = pair_classes(theirs, labels)
+    if places is None:
+        return None, (
+            f"the head of {name} is one for other classes ({join_names(theirs)}), so its output "
+            "layer starts anew"
+        )
+    pairs = join_names(f"{one} as {other}" for one, other in zip(theirs, labels, strict=True))
+    return places, (
+        f"the classes of {name} are taken by their order: {pairs}; if that is wrong, correct "
+        "id2label in its config.json"
+        if by_position
+        else None
+    )
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:
@@ -301,37 +345,72 @@ def _start_biases(
 
 # The head that was loaded last for an encoder: a training starts with it, and what is kept of the
 # training is put into the same again.
-_LAST: WeakKeyDictionary[Encoder, tuple[Any, dict[str, Tensor], set[str]]] = WeakKeyDictionary()
+_LAST: WeakKeyDictionary[Encoder, tuple[Any, tuple[dict[str, Tensor], set[str], str | None]]]
+_LAST = WeakKeyDictionary()
+
+
+def note_classes(encoder: Encoder, labels: Sequence[str], kind: Kind, seed: int) -> list[str]:
+    """Say how a tuned head is used for a task whose classes are not its own, by name.
+
+    Args:
+        encoder: of the checkpoint that may bring it.
+        labels, kind, seed: as for `make_classifier`.
+    """
+    auto = model_class(encoder.model.config, kind)
+    note = _load_head(encoder, auto, labels, kind, seed, fresh=False)[2]
+    return [] if note is None else [note]
 
 
 def _load_head(
-    encoder: Encoder, auto: Any, config: Any, seed: int, fresh: bool
-) -> tuple[dict[str, Tensor], set[str]]:
+    encoder: Encoder, auto: Any, labels: Sequence[str], kind: Kind, seed: int, fresh: bool
+) -> tuple[dict[str, Tensor], set[str], str | None]:
     """Load the head of a classifier by way of its smallest model, which has a single block.
 
     BERT and ALBERT bring a pretrained pooler, ModernBERT the dense layer and norm of its head; in
     the other families the whole head is random.
 
     Returns:
-        The head by name, whose tensors nobody changes, and the names of what the checkpoint does
-        not bring.
+        The head by name, whose tensors nobody changes; the names of what the checkpoint does not
+        bring; and how its output layer is used, where the names of the classes do not tell.
     """
+    config = _label_config(cut_config(encoder.model.config, 1), labels, kind)
     key = auto, config.to_json_string(use_diff=False), seed, fresh
     if encoder in _LAST and _LAST[encoder][0] == key:
-        return _LAST[encoder][1:]
-    config = cut_config(config, 1)
+        return _LAST[encoder][1]
+    ours = range(config.num_labels)
+    rows: Sequence[int] | None = ours
+    theirs, note = encoder.model.config, None
+    named = len(ours) > 1 and kind != "multiple_choice" and not fresh  # one number has no name
+    if named and theirs.num_labels == len(ours):
+        rows, note = _pair_head(encoder.name, theirs, [config.id2label[n] for n in ours])
+    config.num_labels += rows is None  # of an output more, for the library to draw them all
     with use_seed(seed), quiet_transformers():
         if fresh:
             model = auto.from_config(config, dtype=torch.float32)
-            new = set(model.state_dict())
+            missing = new = set(model.state_dict())
         else:
             model, report = encoder.load_as(auto, config, ignore_mismatched_sizes=True)
             other = (
                 name if isinstance(name, str) else name[0] for name in report["mismatched_keys"]
             )
-            new = {*report["missing_keys"], *other}
+            missing = set(report["missing_keys"])
+            new = {*missing, *other}
     keep_family(model, encoder.family)
     names = {name for name, place in locate_parameters(model).items() if place == "head"}
     heads = {name: t for name, t in model.state_dict().items() if name in names}
-    _LAST[encoder] = key, heads, new
-    return heads, new
+    if note is not None or rows != ours:
+        outputs = _list_outputs(auto, config) & names
+        brought = outputs.isdisjoint(missing if rows is None else new)
+        note = note if brought else None
+        if rows is None or brought:
+            heads |= {name: heads[name][list(rows or ours)] for name in outputs}
+    _LAST[encoder] = key, (heads, new, note)
+    return _LAST[encoder][1]
+
+
+def _list_outputs(auto: Any, config: Any) -> set[str]:
+    """Return the names of the weights that have a row for each class."""
+    wider = copy.deepcopy(config)
+    wider.num_labels += 1
+    one, other = (make_unweighted(auto, each).state_dict() for each in (config, wider))
+    return {name for name in one if one[name].shape != other[name].shape}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import takewhile, zip_longest
 from typing import Any
 
-from layerscout.data import REPEATED, name_metric
+from layerscout.data import REPEATED, find_exchange, name_metric
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import (
     describe_interval,
@@ -35,6 +35,7 @@ LOST = 0.02
 EARLY = 2 / 3
 # What is left after an edit of a model that has learnt nothing.
 _SO = "so what is left after an edit says nothing."
+EXCHANGED = f"Its classes look exchanged, {_SO}"
 UNCLEAR = f"It is not clearly better than always giving the same answer, {_SO}"
 
 
@@ -68,6 +69,8 @@ def find_failure(content: Mapping[str, Any]) -> str | None:
     if len(predicted) == 1 and sum(map(any, confusion)) > 1:
         label = content["task"]["labels"][predicted[0]]
         return f"It predicts {label!r:.60} for everything and has not learnt the task, {_SO}"
+    if confusion and find_exchange(confusion):
+        return EXCHANGED
     if whole <= majority and have_one_class(content):
         return f"All examples have the same label, which cannot show what it has learnt, {_SO}"
     if whole <= majority:

@@ -21,6 +21,7 @@ from layerscout.plans import (
     usual_pooling,
 )
 from layerscout.reporting.evaluation import (
+    EXCHANGED,
     advise_more_rows,
     count_removable,
     find_failure,
@@ -230,7 +231,10 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         tuned = Path(content["model"]["name"])
         inside = content.get("tuning") and tuned.name == "model"
         folder = str(tuned.parent if inside else tuned)
-    if find_failure(content):
+    failure = find_failure(content)
+    if failure == EXCHANGED:
+        return _start_head_anew(content, folder)
+    if failure:
         return _tune_again(content, folder)
     if verb == "evaluate":
         return _suggest_edits(content)
@@ -247,6 +251,23 @@ def _reads_first_token(result: Content) -> bool:
     family = result["settings"]["classifier"] == "family"
     texts = result["task"]["kind"] not in ("multiple_choice", "token_classification")
     return family and texts and find_usual_pooling(result) == "mean"
+
+
+def _start_head_anew(content: Content, folder: str) -> tuple[str, str] | None:
+    """Tune again from a new head, where the one that there was takes classes for one another.
+
+    None where that was done already, so that the data must be at fault.
+    """
+    before = content.get("tuning")
+    if {"fresh_head", "classifier"} & (before or {}).get("options", {}).keys():
+        return None
+    sentence = "Correct id2label in its config.json, or tune it again from a new head:"
+    if before is None:
+        command = write_command("tune", content, "--fresh-head", "-o", f"{folder}-fresh")
+    else:
+        same = {"epochs": before["epochs"], "learning_rate": before["learning_rate"]}
+        command = _repeat(content, {"fresh_head": True} | same, f"{folder}-fresh")
+    return sentence, command
 
 
 def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:

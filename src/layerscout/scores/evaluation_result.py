@@ -19,6 +19,7 @@ from layerscout.data import (
     predict_labels,
     tabulate_confusion,
     tabulate_predictions,
+    warn_of_exchange,
     warn_of_one_answer,
 )
 
@@ -35,7 +36,7 @@ class EvaluationResult:
         interval: of the metric that counts, 95 %; None where nothing was predicted.
         by_name: precision, recall, F1 and support of every class, label, tag or type of span.
         confusion: how many of each class were predicted as each; None where there are no classes.
-        warnings: if it predicts the same of everything.
+        warnings: if it predicts the same of everything, or other classes than it should.
         predictions: the columns of `predictions.parquet`.
         errors: the wrong predictions that the model is surest of, `SHOWN` at the most: row, text,
             label, prediction and probability; of one class for each text.
@@ -65,12 +66,14 @@ class EvaluationResult:
         predicted = predict_labels(labels, logits, thresholds)
         named = task.kind not in ("regression", "multiple_choice")
         table = tabulate_predictions(task, split, answers, logits, thresholds)
+        confusion = tabulate_confusion(labels, logits, len(task.labels)) if named else None
+        doubts = warn_of_one_answer(task.kind, task.labels, labels, predicted)
         return cls(
             evaluate_all(task.kind, labels, logits, **rules),
             find_interval(metric, labels, logits, **rules),
             evaluate_by_name(task.labels, labels, logits, **rules) if named else {},
-            tabulate_confusion(labels, logits, len(task.labels)) if named else None,
-            tuple(warn_of_one_answer(task.kind, task.labels, labels, predicted)),
+            confusion,
+            (*doubts, *warn_of_exchange(task.labels, confusion)),
             table,
             _list_errors(table, logits) if task.kind == "classification" else [],
         )

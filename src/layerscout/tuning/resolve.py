@@ -19,7 +19,7 @@ from layerscout.data import (
     require_validation,
 )
 from layerscout.errors import InputError, make_unknown_error
-from layerscout.models import Computed, Encoder, check_family, model_class
+from layerscout.models import Computed, Encoder, check_family, model_class, note_classes
 from layerscout.plans import (
     FULL,
     Choice,
@@ -162,6 +162,8 @@ def resolve(
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
     settings, _ = settle(full=full)
+    if classifier == "family" and not request.draws_head:
+        warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
     return Tuning(
         **vars(target),
         available=available.train.examples,

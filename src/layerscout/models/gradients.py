@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from layerscout.data import Kind, Split, batch_by_length, check_choices
 from layerscout.errors import InputError
 from layerscout.models.architecture import PARTS, locate_parameters, part_of
-from layerscout.models.classifiers import make_classifier, note_classes
+from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan
 from layerscout.scores import (
@@ -218,7 +218,6 @@ class _GradientBatches:
         self.examples = sum(map(len, self.batches))
         self.total = self.examples * len(seeds)
         self.done = self.certain = 0
-        self.doubts: list[str] = []
 
     def make_model(self, seed: int) -> tuple[Any, dict[str, nn.Parameter]]:
         """Make the whole model, which shares its weights with the encoder; list those of blocks."""
@@ -227,7 +226,6 @@ class _GradientBatches:
         # Choices go through a head with one output, each by itself.
         kind = "classification" if self.kind == "multiple_choice" else self.kind
         model = make_classifier(self.encoder, plan, self.outputs, seed=seed, kind=kind)
-        self.doubts = note_classes(self.encoder, self.outputs, kind, seed)
         model = model.to(self.encoder.model.dtype).requires_grad_(False)
         places = locate_parameters(model)
         self.blocks = {name: at for name, at in places.items() if isinstance(at, tuple)}
@@ -315,7 +313,7 @@ class _GradientBatches:
         by_part = {part: names for part, names in by_part.items() if names}
         of_parts = by_part if parts else None
         scores = score_blocks(amounts, self.blocks, combine, parts=of_parts, notes=notes)
-        return replace(scores, warnings=(*self.doubts, *self._explain_doubts(scores.values[1:])))
+        return replace(scores, warnings=tuple(self._explain_doubts(scores.values[1:])))
 
     def _explain_doubts(self, values: Sequence[float | None]) -> Iterator[str]:
         """Say why the values of blocks 1..L may not be a ranking."""

@@ -122,7 +122,7 @@ def read_states(states: States) -> np.ndarray:
 
 def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
     """Score blocks by gradients on held-out examples, drawn once for all such scores."""
-    from layerscout.models import fisher, gradient_scores
+    from layerscout.models import fisher, gradient_scores, note_classes
 
     task, request, extractor = context.task, context.request, context.extractor
     keys, split = context.select("gradients"), _draw_gradient_rows(context)
@@ -145,6 +145,9 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
     if set(keys) - {"fisher"}:
         show = partial(extractor.show, "gradients")
         by_key |= gradient_scores(extractor.encoder, split, task.labels, progress=show, **shared)
+    notes = {}
+    if task.labels and task.kind != "multiple_choice":  # where outputs have names; said once
+        notes[keys[0]] = note_classes(extractor.encoder, task.labels, task.kind, request.seed)
     return {
         key: SCORES[key].score(
             scores.values,
@@ -154,7 +157,7 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
                 "spread": list(scores.spread),
                 "by_seed": [list(values) for values in scores.by_seed],
                 "notes": list(scores.notes),
-                "warnings": list(scores.warnings),
+                "warnings": [*scores.warnings, *notes.get(key, ())],
                 **(
                     {"parts": {k: list(v) for k, v in scores.parts.items()}} if scores.parts else {}
                 ),

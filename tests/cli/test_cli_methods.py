@@ -84,11 +84,14 @@ def test_every_method_by_one_command(plan, method, more, run, tiny, reviews, tmp
 
         assert {"adapter_config.json", "adapter_model.safetensors"} <= files
         assert not (folder / "model.safetensors").exists()
-        assert "num_hidden_layers=3" in card and "PeftModel.from_pretrained" in card
-        base = AutoModelForSequenceClassification.from_pretrained(
-            tiny, num_hidden_layers=3, num_labels=2
+        # A local base of this name would be fetched from the hub, where it is another model.
+        assert f'"{tiny.name}"' not in card and "path/to/the/base/model" in card
+        usage = (
+            card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
         )
-        model = PeftModel.from_pretrained(base, folder)
+        exec(usage.replace("path/to/the/base/model", str(tiny)), names := {})
+        model = names["model"]
+        assert isinstance(model, PeftModel) and model.config.id2label == {0: "bad", 1: "good"}
     elif more or method in ("adapter", "prefix-tuning"):
         assert files == {"README.md", "config.json", "trained.safetensors", *TOKENIZER}
         model = deltas.load(folder)

@@ -19,7 +19,7 @@ from transformers import (
 import layerscout as ls
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.data import ensure_validation
+from layerscout.data import Task, ensure_validation
 from layerscout.models import (
     FAMILIES,
     Encoder,
@@ -163,7 +163,7 @@ def test_a_small_folder_has_the_tokenizer_that_it_was_trained_with(options, poor
     card = (saved / "README.md").read_text()
     usage = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(saved))
     names: dict[str, Any] = {}
-    exec(usage.replace(json.dumps("poor"), json.dumps(str(poor))), names)
+    exec(usage.replace("path/to/the/base/model", str(poor)), names)
     assert names["tokenizer"].pad_token == "</s>"
     check_reported(result, task, names["model"], names["tokenizer"])
 
@@ -182,6 +182,42 @@ def test_an_empty_text_has_a_token(tmp_path):
     assert tokens.lengths[0] == 1 and tokens.empty == 1
     for pooling in ("mean", "last", "cls"):
         assert encoder.states(["", "a cat"], pooling=pooling).isfinite().all()
+
+
+@pytest.mark.parametrize(("family", "token"), [("qwen2", "</s>"), ("llama", None), ("bert", None)])
+def test_the_card_says_how_an_empty_text_was_read(family, token, tmp_path):
+    """A model cannot run on no token, which is all that some tokenizers make of an empty text."""
+    encoder = load(tmp_path / "base", family)
+    rows = [*SENTENCES[:7], ""], list("ab" * 4)
+    result = cheaply(encoder, Task.from_lists(*rows, validation=rows), "top:1", epochs=1)
+    result.save(tmp_path / "out")
+    folder = tmp_path / "out" / "model"
+    card = (folder / "README.md").read_text()
+    assert (f'give "{token}" in its place' in card) == (token is not None)
+    assert result.content["empty_text"] == token
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    logits = logits_of(model, tokenizer(token or "", return_tensors="pt"))
+    reported = list(result.predictions["logits"])[rows[0].index("")]
+    np.testing.assert_allclose(logits[0].numpy(), reported, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "between"),
+    [({"eos_token": ...}, "<s>"), ({"eos_token": ..., "bos_token": ...}, "<pad>"), ({}, "</s>")],
+)
+def test_pairs_where_a_line_break_makes_no_token(lacking, between, tmp_path):
+    base = tiny_checkpoint(tmp_path / "base", "llama")
+    path = base / "tokenizer.json"
+    written = json.loads(path.read_text())
+    written["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": True}
+    written["post_processor"] = None
+    path.write_text(json.dumps(written))
+    change_json(base / "tokenizer_config.json", **lacking)
+    tokenizer = Encoder.load(base).tokenizer
+    ids = tokenizer("a cat", "a dog")["input_ids"]
+    alone = [tokenizer(text)["input_ids"] for text in (between, "a cat", "a dog")]
+    assert ids == [*alone[1], *alone[0], *alone[2]]
 
 
 # Checkpoints

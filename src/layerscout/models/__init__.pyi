@@ -89,6 +89,8 @@ from .shapes import (
 )
 from .tokens import (
     Tokens as Tokens,
+    name_empty_text as name_empty_text,
     overlap_windows as overlap_windows,
     take_tokens as take_tokens,
 )
+from .versions import find_oldest as find_oldest

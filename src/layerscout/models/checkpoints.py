@@ -201,7 +201,7 @@ def _fit_decoder(name: str, config: Any, tokenizer: Any, notes: list[str]) -> An
             f"{tokenizer.eos_token} is used instead"
         )
     config.pad_token_id = tokenizer.pad_token_id  # by which heads find the last token of a text
-    return _separate_pairs(tokenizer)
+    return tokenizer if tokenizer.pad_token_id is None else _separate_pairs(tokenizer)
 
 
 def _separate_pairs(tokenizer: Any) -> Any:
@@ -216,13 +216,17 @@ def _separate_pairs(tokenizer: Any) -> Any:
 
     if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add():
         return tokenizer
-    encoding = tokenizer("a", return_special_tokens_mask=True)
+    texts = ("a", *tokenizer.get_vocab())  # of "a" alone a small vocabulary may make nothing
+    encodings = (tokenizer(text, return_special_tokens_mask=True) for text in texts)
+    encoding = next(encoding for encoding in encodings if 0 in encoding["special_tokens_mask"])
     ids, special = encoding["input_ids"], encoding["special_tokens_mask"]
     first = special.index(0)
     around = tokenizer.convert_ids_to_tokens(ids)
     start, end = around[:first], around[first + len(special) - sum(special) :]
     breaks = tokenizer("\n", add_special_tokens=False)["input_ids"]
-    between = tokenizer.convert_ids_to_tokens(breaks[-1]) if breaks else tokenizer.eos_token
+    # Many take a line break for a space, and drop it.
+    ends = (tokenizer.eos_token, tokenizer.sep_token, tokenizer.bos_token, tokenizer.pad_token)
+    between = tokenizer.convert_ids_to_tokens(breaks[-1]) if breaks else next(filter(None, ends))
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=[*start, "$A", *end],
         pair=[*start, "$A", between, "$B:1", *end],

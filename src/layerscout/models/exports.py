@@ -45,6 +45,7 @@ from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
+from layerscout.models.versions import name_tokenizer, save_config
 from layerscout.plans import Plan, check_tied
 
 
@@ -90,7 +91,7 @@ def _write_model(
         model.save_pretrained(temporary, state_dict=weights)
         config = copy.deepcopy(model.config)
         config.dtype = dtype  # as it is stored, and not as the library holds it
-        config.save_pretrained(temporary)
+        save_config(config, temporary)
         yield temporary
 
 
@@ -218,6 +219,7 @@ def save_tokenizer(
     names = [name for name in tokenizer.model_input_names if name in taken]
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names = names
     tokenizer.save_pretrained(folder)
+    name_tokenizer(folder)
 
 
 FORMATS = ("sentence-transformers", "onnx")

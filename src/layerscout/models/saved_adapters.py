@@ -22,6 +22,7 @@ from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder
 from layerscout.models.exports import save_tokenizer
 from layerscout.models.methods import TrainableModel, make_trainable
+from layerscout.models.versions import save_config
 from layerscout.plans import (
     METHODS,
     Classifier,
@@ -62,7 +63,7 @@ def save_peft(
         config.base_model_name_or_path, config.revision = encoder.source, encoder.revision
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
         wrapper.save_pretrained(temporary, save_embedding_layers=False)
-        trainable.model.config.save_pretrained(temporary)  # how many blocks, and the labels
+        save_config(trainable.model.config, temporary)  # how many blocks, and the labels
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 

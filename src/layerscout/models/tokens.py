@@ -189,10 +189,7 @@ def tokenize_texts(
     tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int
 ) -> Tokens:
     """Tokenise n texts, or n pairs of texts, cut to `max_length` tokens; see `Encoder.tokenize`."""
-    parts = []
-    # Stands for a text of no token: a model needs one to run on.
-    known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
-    filler = int(next(token for token in known if token is not None))
+    parts, filler = [], _find_filler(tokenizer)
     for start in range(0, len(texts), 1000):  # what the library gives back is kept for few at once
         stop = start + 1000
         batch = tokenizer(
@@ -204,6 +201,19 @@ def tokenize_texts(
         )
         parts.append(_concatenate(batch.encodings, filler))
     return _join(parts)
+
+
+def _find_filler(tokenizer: Any) -> int:
+    """Return the id that stands for a text of no token: a model needs one to run on."""
+    known = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return int(next(token for token in known if token is not None))
+
+
+def name_empty_text(tokenizer: Any) -> str | None:
+    """Return the token that an empty text is read as, if the tokenizer itself makes none of it."""
+    if tokenizer("")["input_ids"]:
+        return None
+    return str(tokenizer.convert_ids_to_tokens(_find_filler(tokenizer)))
 
 
 def tokenize_words(tokenizer: Any, sentences: Sequence[tuple[str, ...]], max_length: int) -> Tokens:

@@ -20,6 +20,8 @@ from layerscout.files import make_output_folder, replace_files, replace_folder, 
 from layerscout.models import (
     TrainableModel,
     export,
+    find_oldest,
+    name_empty_text,
     save_peft,
     save_trained,
 )
@@ -171,6 +173,8 @@ def make_result(
         "method": tuning.method.name,
         "method_options": asdict(tuning.method),
         "saved_as": tuning.saved_as,
+        "needs_transformers": find_oldest(model.config, tuning.task.kind),
+        "empty_text": name_empty_text(tuning.encoder.tokenizer),
         "model": describe_model(tuning.encoder, tuning.task),
         "task": _describe_task(tuning),
         "metric": metric,

@@ -1,11 +1,13 @@
 """Tuning by every kind of plan: of a scan, from disk, of shared weights; and bad ones."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from inputs import expect_refused
 from layerscout import scanning
@@ -228,6 +230,37 @@ def test_plans_and_scans_of_another_model_are_refused(bert, scan, tmp_path, chan
     plan = {"plan": {"tuned": [1], "head": 2}, "model": other.model}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     expect_refused(words, cheaply, bert, task_of(), tmp_path / "plan.json")
+
+
+CHANGED = "which were changed since"
+
+
+def test_weights_and_texts_that_were_changed_in_place_are_a_warning(bert, tiny, write, tmp_path):
+    folder, rows = tmp_path / "model", "text,label\n" + "a cat,x\na bird,y\n" * 8
+    shutil.copytree(tiny, folder)
+    path = write("data.csv", rows)
+    scan = scanning.scan(folder, path, scores=DEFAULT, progress=False)
+    scan.save(tmp_path / "scan")
+    scan.planning("top:1").save(tmp_path)
+    plans = [("top:1", scan), ("top:1", tmp_path / "scan"), (tmp_path / "plan.json", None)]
+
+    def told(**options):
+        results = [cheaply(folder, Task.load(path), plan, scan=of, **options) for plan, of in plans]
+        return [" ".join(w for w in result.warnings if CHANGED in w) for result in results]
+
+    assert told() == ["", "", ""]
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("layer.3.output.dense.weight"))
+    save_file(weights | {name: weights[name] + 1}, folder / "model.safetensors", {"format": "pt"})
+    lines = told()
+    assert all(f"is for other weights of {folder}, {CHANGED}; scan it again" in x for x in lines)
+    assert not any("other texts" in line for line in lines)
+    plans = plans[:1]
+    assert told(edits="reinit:4") == [""]  # whose weights are others anyway
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    write("data.csv", rows.replace("bird", "dog"))
+    words = f"the scan is for other texts of data, {CHANGED}; scan them again"
+    assert told() == [words]
 
 
 def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):

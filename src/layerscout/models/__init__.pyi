@@ -76,6 +76,7 @@ from .methods import (
     unload as unload,
 )
 from .saved_adapters import (
+    hash_base as hash_base,
     holds_trained as holds_trained,
     load as load,
     load_trained as load_trained,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from layerscout.cluster import Cluster
 from layerscout.data import HELD_OUT, Task
 from layerscout.errors import InputError
-from layerscout.models import Encoder, Precision
+from layerscout.models import Encoder, Precision, hash_base
 from layerscout.plans import (
     Pooling,
     ScanRequest,
@@ -235,7 +235,10 @@ def _conclude(
     devices, precisions = zip(*sorted(sampled.extracted.machines), strict=True)
     options = {name: getattr(request, name) for name in options_of(ScanRequest) if name != "scores"}
     return Scan(
-        model=describe_model(extractor.encoder, task),
+        model={
+            **describe_model(extractor.encoder, task),
+            "weights_sha256": hash_base(extractor.encoder, extractor.encoder.blocks),
+        },
         task=describe_task(task, sampled.split, sampled.extracted.lengths),
         settings={
             **task.origin,

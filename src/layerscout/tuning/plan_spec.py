@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from layerscout.data import Task
 from layerscout.errors import InputError
 from layerscout.files import read_json
-from layerscout.models import Encoder
+from layerscout.models import Encoder, hash_base
 from layerscout.plans import (
     Choice,
     Full,
@@ -215,9 +215,19 @@ def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -
                 f"{encoder.name} has {name}={getattr(target.shape, name)}; scan that model"
             )
     warnings = []
+    edited = model.get("editing") != (
+        None if encoder.edit_spec is None else encoder.edit_spec.as_dict()
+    )
+    untied = list(model.get("weights") or ()) != list(target.shape.weights)
+    before = None if edited or untied else model.get("weights_sha256")
     if model.get("source") != encoder.source:
         warnings.append(f"{what} is for {model.get('name')}, not for {encoder.name}")
-    if model.get("editing") != (None if encoder.edit_spec is None else encoder.edit_spec.as_dict()):
+    elif before is not None and before != hash_base(encoder, encoder.blocks):
+        warnings.append(
+            f"{what} is for other weights of {encoder.name}, which were changed since; scan it "
+            "again"
+        )
+    if edited:
         warnings.append(f"{what} is for a model without the present edits of its blocks")
     if task.get("name") != target.task.name:
         warnings.append(f"{what} is for the task {task.get('name')}, not for {target.task.name}")

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from layerscout.data import (
+    HELD_OUT,
     Split,
     Task,
     check_metric,
@@ -243,10 +244,28 @@ def _check_target(target: Target, specs: Sequence[PlanSpec]) -> list[str]:
     warnings, scan = [], target.scan
     if scan is not None:
         warnings += check_same("the scan", scan.model, scan.task, target)
+        warnings += _check_data(scan, target.task)
     for spec in specs:
         model, task = spec.content.get("model"), spec.content.get("task", {})
         warnings += check_same(f"the plan {spec.written}", model, task, target)
     return warnings
+
+
+def _check_data(scan: Scan, task: Task) -> list[str]:
+    """Warn if what was read for a scan, with the same options, has other texts now."""
+
+    def describe(origin: Mapping[str, Any]) -> dict[str, Any]:
+        read = {k: origin.get(k) for k in task.origin if k not in ("test", "validation_seed")}
+        # Where a tenth is set aside, it is of the same texts.
+        return read | {"validation": origin.get("validation") or HELD_OUT}
+
+    now, before = describe(task.origin), describe(scan.settings)
+    texts = now.pop("data_sha256", None), before.pop("data_sha256", None)
+    if None in texts or texts[0] == texts[1] or now != before:
+        return []
+    return [
+        f"the scan is for other texts of {task.name}, which were changed since; scan them again"
+    ]
 
 
 def _make_scan(

@@ -213,3 +213,12 @@ def several_task(n: int = 24, held: int = 8, labels: int = 3, **options: Any) ->
         columns={"text": "text", "label": "labels"},
         **options,
     )
+
+
+def run_card(card: str, folder: Path, base: Path | None = None) -> dict[str, Any]:
+    """Run what a model's card shows, on the model; return what it named."""
+    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
+    names: dict[str, Any] = {}
+    code = code.replace("path/to/this/folder", str(folder))
+    exec(code.replace("path/to/the/base/model", str(base)), names)
+    return names

@@ -1,13 +1,18 @@
 """Sentences of labelled words: their tokens, windows and states, whatever the tokenizer."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Regex, normalizers
+from transformers import TokenClassificationPipeline
+from transformers.pipelines.token_classification import AggregationStrategy
 
 from inputs import expect_refused
+from layerscout.data import Tags, label_pieces
+from layerscout.models import Tokens
 from layerscout.models.tokens import tokenize_words
 from layerscout.plans import Pooling
 from tiny import SENTENCES
@@ -16,6 +21,26 @@ from tuned import load
 # One of each kind of tokenizer: pieces of words, bytes with the space before, pieces with a mark.
 TOKENIZERS = ("bert", "roberta", "gpt2", "xlm-roberta", "llama")
 WORDS = [tuple(sentence.split()) for sentence in SENTENCES]
+# Accents apart from their letters, ligatures, other scripts, marks, a space within a word.
+HARD = [
+    (
+        "Mary-Jane",
+        "O'Neil",
+        "in",
+        "St.",
+        "(the)",
+        "cafe\u0301",
+        "\u00e9te\u0301",
+        "🙂👍🏽",
+        "中文",
+        "北京",
+    ),
+    ("it's", "«the»", "the\u200bcat", "שלום", "مرحبا", "ﬁne", "▁", "Ġ", "the cat", "x" * 40),
+    ("中文",),
+    ("🙂",),
+    ("-", "-"),
+    ("a", "a\u0301"),
+]
 
 
 @pytest.fixture(scope="module", params=TOKENIZERS)
@@ -88,10 +113,78 @@ def test_outputs_are_those_of_the_first_token_of_each_word(encoder):
     expected = []
     for at, row in enumerate(rows):
         own = naive[tokens.offsets[row] : tokens.offsets[row + 1]]
+        ids = tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]].tolist()
+        pieces = encoder.tokenizer.convert_ids_to_tokens(ids)
+        own = [-1 if piece == "▁" else word for piece, word in zip(pieces, own, strict=True)]
         expected += [64.0 * at + own.index(word) for word in range(bounds[row], bounds[row + 1])]
     assert found == expected
     outputs = tokens.find_outputs(rows).tolist()
     assert outputs == [word for row in rows for word in range(bounds[row], bounds[row + 1])]
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+@pytest.mark.parametrize("length", [160, 16])
+def test_pieces_begin_words_where_the_librarys_pipeline_says(encoder, length):
+    many = [tuple(row.split(" ")) for row in [*SENTENCES, *(" ".join(row) for row in HARD)]]
+    tokens = encoder.tokenize_words(many, max_length=length)
+    tokens = replace(tokens, words=np.zeros(len(tokens.ids), dtype=int))  # none belongs to another
+    ask = object.__new__(TokenClassificationPipeline)
+    ask.tokenizer = encoder.tokenizer
+    made = encoder.tokenizer(
+        [" ".join(row) for row in many],
+        truncation=True,
+        max_length=length,
+        stride=length // 4,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+    )
+    windows = {tuple(ids): number for number, ids in enumerate(made["input_ids"])}
+    for start, end in itertools.pairwise(tokens.offsets):
+        number = windows[tuple(tokens.ids[start:end].tolist())]
+        text = " ".join(many[made["overflow_to_sample_mapping"][number]])
+        pieces = ask.gather_pre_entities(
+            text,
+            np.array(made["input_ids"][number]),
+            np.zeros((end - start, 2)),
+            made["offset_mapping"][number],
+            np.array(made["special_tokens_mask"][number]),
+            AggregationStrategy.FIRST,
+        )
+        found = {piece["index"] for piece in pieces if not piece["is_subword"]}
+        assert set(np.flatnonzero(tokens.begins[start:end])) == found
+        written = ask.tokenizer.convert_ids_to_tokens(made["input_ids"][number])
+        blank = {place for place, piece in enumerate(written) if piece in ("▁", "Ġ")}
+        assert set(np.flatnonzero(tokens.blank[start:end])) == blank
+
+
+def test_every_piece_that_begins_a_word_is_labelled():
+    names = ("O", "B-x", "I-x", "B-y")
+    tags = Tags(names, np.zeros(5, dtype=int))
+    # ▁ Ann | ▁ Mary - Jane | ▁ von | ▁ Bonn | ▁ U .
+    tokens = Tokens(
+        ids=np.arange(13, dtype=np.int32),
+        types=np.zeros(13, dtype=np.uint8),
+        ordinary=np.ones(13, dtype=bool),
+        offsets=np.array([0, 13]),
+        truncated=0,
+        empty=0,
+        words=np.array([0, 0, -1, 1, 1, 1, -1, 2, -1, 3, 4, 4, 4]),
+        begins=np.ones(13, dtype=bool),
+        blank=np.array([1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0], dtype=bool),
+    )
+    spread, words, places = tokens.spread()
+    assert spread.words.tolist() == list(range(13))
+    assert words.tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+    labels = np.array([0, 1, 2, 2, 3])
+    written = [names[n] for n in label_pieces(tags, labels, words, places)]
+    assert " ".join(written) == "O O O B-x I-x I-x I-x I-x I-x I-x O B-y B-y"
+    ends = Tags(("O", "S-x", "E-x", "B-y"), np.zeros(5, dtype=int))
+    written = [ends.names[n] for n in label_pieces(ends, labels, words, places)]
+    assert " ".join(written[3:6]) == "S-x E-x E-x"
+    plain = Tags(("a", "b-c"), np.zeros(5, dtype=int))
+    same = label_pieces(plain, np.array([0, 1, 1, 0, 1]), words, places)
+    assert same.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "first", "last"])

@@ -87,4 +87,6 @@ from .task import (
 )
 from .words import (
     Tags as Tags,
+    find_spans as find_spans,
+    label_pieces as label_pieces,
 )

@@ -36,12 +36,14 @@ class Targets:
         choices: C, 1 but for multiple choice.
         rows: where the examples stand in their file, int64 (n,), counted from 0.
         tags: what joins the labels of words into spans; None where examples are not words.
+        shares: how much each counts in training, (n,); None if all count alike.
     """
 
     labels: np.ndarray
     choices: int
     rows: np.ndarray
     tags: Tags | None = None
+    shares: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -129,6 +129,32 @@ def count_orphans(tags: Tags, ids: np.ndarray) -> int:
     return int(np.count_nonzero(breaks[:-1] & tags._have("IE")[ids]))
 
 
+def label_pieces(
+    tags: Tags, labels: np.ndarray, words: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """Return the tags of pieces of words with which transformers' pipeline joins them as here.
+
+    A piece after the first one has I- of a B- or S-, if there is one. A blank one before has the
+    tag of a word that goes on, and else none: the pipeline makes a word of it.
+
+    Args:
+        tags: what the tags are.
+        labels: ids of those of the words, int64 (w,).
+        words: of each piece, int64 (m,).
+        places: 0 of the first piece with a character of the word, −1 before it, 1 after it, (m,).
+    """
+    numbers = {name: number for number, name in enumerate(tags.names)}
+    inner = list(numbers.values())
+    for name, number in numbers.items():
+        if tags.are_spans and name[0] in "BS":
+            inner[number] = numbers.get(f"I{name[1:]}", numbers.get(f"E{name[1:]}", number))
+    _, _, breaks = _read(tags, labels)
+    own, outside = labels[words], numbers.get(OUTSIDE)
+    before = own if outside is None else np.where(breaks[words], outside, own)
+    pieces: np.ndarray = np.select([places < 0, places > 0], [before, np.array(inner)[own]], own)
+    return pieces
+
+
 def count_spans(
     tags: Tags, labels: np.ndarray, predicted: np.ndarray, groups: np.ndarray | None = None
 ) -> np.ndarray:

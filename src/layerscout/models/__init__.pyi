@@ -43,6 +43,7 @@ from .exports import (
     add_formats as add_formats,
     check_formats as check_formats,
     export as export,
+    find_entities as find_entities,
     round_weights as round_weights,
     truncate as truncate,
 )

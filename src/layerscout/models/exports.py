@@ -45,6 +45,7 @@ from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
+from layerscout.models.tokens import overlap_windows
 from layerscout.models.versions import name_tokenizer, save_config
 from layerscout.plans import Plan, check_tied
 
@@ -207,6 +208,11 @@ def save_tokenizer(
         max_length: tokens of an input that the model was tuned on at the most; by default the
             tokenizer's own limit.
     """
+    _prepare_tokenizer(tokenizer, model, max_length).save_pretrained(folder)
+    name_tokenizer(folder)
+
+
+def _prepare_tokenizer(tokenizer: Any, model: Any, max_length: int | None) -> Any:
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.no_truncation()  # of the last call, which would be saved
     tokenizer.backend_tokenizer.no_padding()
@@ -218,8 +224,48 @@ def save_tokenizer(
     taken = signature(model.forward).parameters  # DistilBERT's offer types that no model takes
     names = [name for name in tokenizer.model_input_names if name in taken]
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names = names
-    tokenizer.save_pretrained(folder)
-    name_tokenizer(folder)
+    return tokenizer
+
+
+def find_entities(
+    encoder: Encoder, model: Any, texts: Sequence[str], max_length: int
+) -> list[set[tuple[int, int, str]]]:
+    """Ask transformers' pipeline, as users do, for the entities of texts.
+
+    Args:
+        encoder: what the model was made from.
+        model: that labels words.
+        texts: n of them.
+        max_length: tokens of an input that the model was tuned on.
+
+    Returns:
+        Of each text where entities begin and end, without spaces around them, and their types.
+    """
+    from transformers import TokenClassificationPipeline
+
+    with warnings.catch_warnings(), encoder.autocast():
+        warnings.filterwarnings("ignore", "Tokenizer does not support real words")
+        find = TokenClassificationPipeline(
+            model=model,
+            tokenizer=_prepare_tokenizer(encoder.tokenizer, model, max_length),
+            device=encoder.device,
+            aggregation_strategy="first",
+            stride=overlap_windows(max_length),
+        )
+        # As on the card for tags that the library does not know; of B- and I- it is what it does.
+        find.get_tag = lambda tag: ("B" if tag[0] in "BS" else "I", tag[2:] or tag == "O")
+        # A text of no token, such as a joiner of no width, is none that a decoder can run on.
+        entities = [find(text) if find.tokenizer(text)["input_ids"] else [] for text in texts]
+    return [
+        {_trim(text, one["start"], one["end"], one["entity_group"]) for one in some}
+        for text, some in zip(texts, entities, strict=True)
+    ]
+
+
+def _trim(text: str, start: int, end: int, kind: str) -> tuple[int, int, str]:
+    """Leave out the spaces around a part of a text: GPT-2's tokens have the one before."""
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip(" ")), start + len(part.rstrip(" ")), kind
 
 
 FORMATS = ("sentence-transformers", "onnx")

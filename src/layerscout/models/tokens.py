@@ -40,6 +40,10 @@ class Tokens:
         empty: how many texts have no ordinary token.
         words: (t,), the word that a token is part of, in ascending order; −1 for tokens of none,
             and for those of words that belong to another window. None where texts are labelled.
+        begins: (t,), whether the library's pipeline begins a word at a token; see
+            `_find_beginnings`. None where texts are labelled, as the next.
+        blank: (t,), true for tokens of no character but a space: XLM-R and mDeBERTa make "▁" and
+            "中文" of "中文".
         dropped: how many of the labelled words the tokenizer makes nothing of.
     """
 
@@ -50,6 +54,8 @@ class Tokens:
     truncated: int
     empty: int
     words: Int64[np.ndarray, " t"] | None = None
+    begins: Bool[np.ndarray, " t"] | None = None
+    blank: Bool[np.ndarray, " t"] | None = None
     dropped: int = 0
 
     def __len__(self) -> int:
@@ -87,10 +93,39 @@ class Tokens:
     def find_firsts(
         self, rows: Int64[np.ndarray, " b"]
     ) -> tuple[Int64[np.ndarray, " w"], Int64[np.ndarray, " w"], Int64[np.ndarray, " w"]]:
-        """Find the first token of each word of the texts at `rows`; see `find_parts`."""
+        """Find the first token of each word of the texts at `rows`; see `find_parts`.
+
+        It is the first one that has a character of the word, where there is one.
+        """
         texts, places, words = self.find_parts(rows)
-        begins = np.diff(words, prepend=-1) != 0
-        return texts[begins], places[begins], words[begins]
+        assert self.blank is not None, "words are labelled"
+        order = np.lexsort((self.blank[self.offsets[rows][texts] + places], words))
+        firsts = np.sort(order[np.diff(words[order], prepend=-1) != 0])
+        return texts[firsts], places[firsts], words[firsts]
+
+    def spread(self) -> tuple[Tokens, Int64[np.ndarray, " m"], Int64[np.ndarray, " m"]]:
+        """Label every token at which the library's pipeline begins a word.
+
+        Returns:
+            The same texts, with each of m such tokens as a word of its own; the word of each; and
+            its place there: 0 for the token that the word is judged by, 1 for those after it, −1
+            for blank ones before it.
+        """
+        assert self.words is not None, "words are labelled"
+        assert self.begins is not None and self.blank is not None, "so they are in every text"
+        texts, places, _ = self.find_firsts(np.arange(len(self)))
+        judged = self.offsets[texts] + places
+        at, solid = np.arange(len(self.ids)), np.cumsum(~self.blank)
+        following = np.searchsorted(judged, at).clip(max=len(judged) - 1)
+        before = self.blank & (judged[following] > at) & (solid[judged[following]] - solid == 1)
+        after = (self.words >= 0) & (at > judged[self.words])
+        place = np.where(before, -1, 1)
+        place[judged] = 0
+        labelled = np.flatnonzero((place == 0) | (self.begins & (before | after)))
+        words = np.full(len(at), -1)
+        words[labelled] = np.arange(len(labelled))
+        owners = np.where(before, following, self.words)
+        return replace(self, words=words), owners[labelled], place[labelled]
 
     def select(self, words: Int64[np.ndarray, " m"]) -> Tokens:
         """Return the texts that some words belong to, with no other words labelled.
@@ -99,6 +134,7 @@ class Tokens:
             words: numbers, ascending; these words are then numbered from 0 on.
         """
         assert self.words is not None, "words are labelled"
+        assert self.begins is not None and self.blank is not None, "so they are in every text"
         place = np.searchsorted(words, self.words).clip(max=len(words) - 1)
         kept = np.where(words[place] == self.words, place, -1)
         rows = np.flatnonzero(np.maximum.reduceat(kept, self.offsets[:-1]) >= 0)
@@ -111,6 +147,8 @@ class Tokens:
             ordinary=self.ordinary[at],
             offsets=np.concatenate([[0], np.cumsum(ends - starts)]),
             words=kept[at],
+            begins=self.begins[at],
+            blank=self.blank[at],
         )
 
     def find_head_tokens(self, reads: ReadToken, padding: int) -> Int64[np.ndarray, " n"]:
@@ -260,6 +298,8 @@ def _tokenize_words(
     sentence = np.array(batch["overflow_to_sample_mapping"])
     part = replace(_concatenate(batch.encodings, 0), truncated=0, empty=0)
     word_of = _find_words(batch.encodings, sentence, words, part)
+    begins, blank = _find_beginnings(tokenizer, batch.encodings, sentence, words, part)
+    part = replace(part, begins=begins, blank=blank)
     return part, word_of, set(range(sum(map(len, words)))) - set(word_of.tolist())
 
 
@@ -272,16 +312,53 @@ def _find_words(
     """Find the word that each token is part of, by its characters; −1 for special tokens."""
     # Where each word ends, in a text of all sentences with a space after every word.
     ends = np.fromiter(accumulate(len(word) + 1 for row in words for word in row), dtype=np.int64)
-    first = np.cumsum([0, *map(len, words)])
-    starts = np.concatenate([[0], ends])[first[:-1]]  # of the sentences
     last = np.fromiter((end for e in encodings for _, end in e.offsets), dtype=np.int64)
-    characters = np.repeat(starts[sentence], tokens.lengths) + last - 1
+    characters = np.repeat(_find_starts(words)[sentence], tokens.lengths) + last - 1
     word_of = np.searchsorted(ends, characters, side="right")
     # Some tokenizers make a token of a space alone, and one of nothing before the first word.
     of_word = (
         tokens.ordinary & (last > 0) & (characters < ends[word_of.clip(max=len(ends) - 1)] - 1)
     )
     return np.where(of_word, word_of, -1)
+
+
+def _find_starts(words: Sequence[Sequence[str]]) -> Int64[np.ndarray, " n"]:
+    """Find where each sentence begins in a text of all of them with a space after every word."""
+    return np.cumsum([0, *(sum(map(len, row)) + len(row) for row in words)])[:-1]
+
+
+def _find_beginnings(
+    tokenizer: Any,
+    encodings: Sequence[Any],
+    sentence: Int64[np.ndarray, " n"],
+    words: Sequence[Sequence[str]],
+    tokens: Tokens,
+) -> tuple[Bool[np.ndarray, " t"], Bool[np.ndarray, " t"]]:
+    """Find the tokens at which the library's pipeline begins a word, and those that are blank.
+
+    As `gather_pre_entities` of transformers 4 and 5 has it: where a tokenizer marks what continues
+    a word, wherever that mark is not; else at spaces. So WordPiece's "Mary-Jane" is three words,
+    each byte of a first character a word of BPE, and an unknown token always one.
+    """
+    numbers, at = np.unique(tokens.ids, return_inverse=True)
+    written = tokenizer.convert_ids_to_tokens(numbers.tolist())
+    model = getattr(getattr(tokenizer, "_tokenizer", None), "model", None)
+    start, end = np.array([span for e in encodings for span in e.offsets]).T
+    if getattr(model, "continuing_subword_prefix", None):
+        begins = np.array(list(map(len, written)))[at] == end - start
+    else:
+        text = "".join(f"{word} " for row in words for word in row)
+        spaces = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) == ord(" ")
+        place = np.repeat(_find_starts(words)[sentence], tokens.lengths) + start
+        begins = (start == 0) | spaces[place - 1] | spaces[place]
+    if tokenizer.unk_token_id is not None:
+        begins |= tokens.ids == tokenizer.unk_token_id
+    # "Ġ" is the space of bytes, and a letter of Maltese.
+    blank = [
+        not token.strip("▁Ġ") and not tokenizer.decode([number]).strip()
+        for token, number in zip(written, numbers.tolist(), strict=True)
+    ]
+    return begins & tokens.ordinary, np.array(blank)[at] & tokens.ordinary
 
 
 def _choose_windows(
@@ -304,15 +381,20 @@ def _choose_windows(
 
 
 def _join(parts: Sequence[Tokens]) -> Tokens:
-    words = [part.words for part in parts if part.words is not None]
+    def join(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if any(array is None for array in arrays) else np.concatenate(arrays)
+
     joined = Tokens(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.types for part in parts]),
-        np.concatenate([part.ordinary for part in parts]),
+        join("ids"),
+        join("types"),
+        join("ordinary"),
         np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)])),
         sum(part.truncated for part in parts),
         sum(part.empty for part in parts),
-        np.concatenate(words) if words else None,
+        join("words"),
+        join("begins"),
+        join("blank"),
         sum(part.dropped for part in parts),
     )
     # A window that leaves all of its words to its neighbours teaches nothing.

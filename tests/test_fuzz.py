@@ -72,6 +72,9 @@ changes = st.lists(
             st.sampled_from([b'"', b"\n", b"\r", b"\0", b"\t", b",", b"\xff\xfe", b"\xed\xa0\x80"]),
             st.sampled_from([b"null", b"NaN", b"1e999", b"{}", b"[[[[", b"-1", b'"label"']),
             st.sampled_from([b"[" * 2_000, b'{"a":' * 2_000, b"PAR1", b"\xef\xbb\xbf"]),
+            st.sampled_from(
+                [b"\r\r\n", b', "', b'""', b'\\"', b"# a\n", b"sep=;\n", b"\xe9", b"\x81"]
+            ),
         ),
     ),
     min_size=1,

@@ -57,10 +57,11 @@ def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
     """
     names = list(known)
     close = get_close_matches(got, names, n=1)
-    guess = f", did you mean {close[0]!r}?" if close else ";"
+    guess = f", did you mean {close[0]!r:.99}?" if close else ";"
+    shown = [f"{name if name.isprintable() else repr(name):.99}" for name in names]
     if close and len(names) > LISTED:
         return InputError(f"unknown {kind} {got!r}{guess}")
-    return InputError(f"unknown {kind} {got!r}{guess} known: {', '.join(names) or 'none'}")
+    return InputError(f"unknown {kind} {got!r}{guess} known: {', '.join(shown) or 'none'}")
 
 
 def first_line(error: Exception) -> str:

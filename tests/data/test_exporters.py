@@ -186,6 +186,17 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     assert task.train.texts == ["café", *AB[1:]] and "standard input is" in task.warnings[0]
 
 
+def test_many_files(write: Write) -> None:
+    content = jsonl(text=["à", *AB[1:]], label=XY).encode("latin-1")
+    for number in range(3):
+        folder = write(f"parts/part-{number}.jsonl", content).parent
+    task = Task.load(folder)
+    assert task.train.texts == ["à", *AB[1:]] * 3 and len(task.warnings) == 2
+    assert "part-0.jsonl is not UTF-8" in task.warnings[0]
+    assert task.warnings[1] == "2 such lines about other files of parts are left out"
+    assert Task.load(folder, encoding="cp1252").warnings == ()
+
+
 # --- Words -------------------------------------------------------------------------------------
 
 SENTENCES = [("Ann", "saw", "Bonn"), ("#tbt", "Bob"), ("#", "ran")]

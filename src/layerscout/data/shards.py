@@ -163,6 +163,8 @@ def join_files(name: str, parts: Sequence[Part]) -> Source:
             lines += table.lines or ()
             notes += table.notes
             cells = cells or table.all_strings
+        if len(notes) > 2:  # of hundreds of files
+            notes[1:] = [f"{len(notes) - 1:,} such lines about other files of {name} are left out"]
         return Table(name, columns, lines or None, cells, starts, notes=tuple(notes))
 
     return replace(first, name=name, read=read)

@@ -1,6 +1,7 @@
 """Further formats of a checkpoint: what their own libraries make of them."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -45,6 +46,37 @@ def test_the_pooling_of_the_base_is_kept(tmp_path):
         truncate(base, 2, tmp_path / "short")
         add_formats(tmp_path / "short", ["sentence-transformers"], base=base)
     assert json.loads((tmp_path / "short" / "1_Pooling" / "config.json").read_text()) == given
+
+
+LEFT_OUT = [
+    ({"modules.json": []}, ""),
+    ({"modules.json": ["Transformer", "1_Pooling"]}, ""),
+    ({"modules.json": ["Transformer", "1_Pooling", "2_Dense"]}, "gets no Dense of … pooling"),
+    ({"modules.json": ["Transformer", "1_Pooling", "2_Normalize"]}, "Normalize of … encode(..., "),
+    ({"modules.json": ["Transformer", "1_LSTM", "2_Pooling"]}, "gets no LSTM, Pooling of"),
+    ({"config_sentence_transformers.json": {"prompts": {"query": "", "document": ""}}}, ""),
+    ({"config_sentence_transformers.json": {"prompts": {"query": "q: "}}}, "gets no prompts of"),
+]
+
+
+@pytest.mark.parametrize(("files", "words"), LEFT_OUT)
+def test_what_a_base_has_on_top_of_its_pooling_is_said(tiny, tmp_path, files, words):
+    base, model = tmp_path / "base", tmp_path / "model"
+    shutil.copytree(tiny, base)
+    shutil.copytree(tiny, model)
+    for name, content in files.items():
+        if isinstance(content, list):
+            content = [
+                {"idx": n, "path": path if n else "", "type": f"a.models.{path.split('_')[-1]}"}
+                for n, path in enumerate(content)
+            ]
+        (base / name).write_text(json.dumps(content))
+    warned = add_formats(model, ["sentence-transformers"], base=base)
+    assert len(warned) == bool(words)
+    assert all(word in " ".join(warned) for word in words.split(" … "))
+    (base / "modules.json").write_text("[")
+    words = "cannot read … modules.json … correct or remove it"
+    expect_refused(words, add_formats, model, ["sentence-transformers"], base=base)
 
 
 def test_what_cannot_be_added(tmp_path, monkeypatch):

@@ -46,5 +46,5 @@ def truncate(
         say(EscapingConsole(), f"wrote {output}")
     if formats:
         with interruptible(), loading(quiet):
-            models.add_formats(output, formats, base=model)
+            warn(models.add_formats(output, formats, base=model))
         report_formats(output, formats, quiet=quiet)

@@ -20,6 +20,7 @@ from layerscout.cli.console import (
     say_heading,
     say_next,
     suggest_command,
+    warn,
 )
 from layerscout.cli.groups import (
     Caching,
@@ -172,7 +173,7 @@ def _publish(
     from layerscout import models
 
     if formats:
-        models.add_formats(folder, formats, base=base)
+        warn(models.add_formats(folder, formats, base=base))
         report_formats(folder, formats, quiet=quiet)
     if running.push_to_hub is not None:
         address = models.push(folder, running.push_to_hub, private=running.private)

@@ -304,7 +304,7 @@ def check_formats(names: Sequence[str]) -> tuple[str, ...]:
 
 def add_formats(
     folder: str | Path, names: Sequence[str], *, base: str | Path | None = None
-) -> None:
+) -> tuple[str, ...]:
     """Add formats to the folder of a checkpoint, which stays an ordinary one of transformers.
 
     sentence-transformers gets the encoder without its head, with a pooling: that of `base`, or
@@ -315,23 +315,27 @@ def add_formats(
         names: of "sentence-transformers" and "onnx".
         base: the model that it was made from, of which the pooling is kept if it has one.
 
+    Returns:
+        Warnings: what else the base has for sentence-transformers, which is not kept.
+
     Raises:
         InputError: if there is no such format, its libraries are not installed, or `folder` holds
             no checkpoint.
         LayerscoutError: if a format cannot be made of this model; the others are written.
     """
     path = Path(folder).expanduser()
-    formats = check_formats(names)
+    formats, warned = check_formats(names), list[str]()
     if "sentence-transformers" in formats:
-        _add_sentence_transformers(path, base)
+        warned += _add_sentence_transformers(path, base)
     if "onnx" in formats:  # last, since it may fail
         _add_onnx(path)
+    return tuple(warned)
 
 
-def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
+def _add_sentence_transformers(folder: Path, base: str | Path | None) -> list[str]:
     config, family = load_config(str(folder))
-    own = None if base is None else locate_checkpoint(str(base)) / POOLING
-    pooling = (own is not None and own.is_file() and read_json(own)) or {
+    own = None if base is None else locate_checkpoint(str(base))
+    pooling = _read_object(own, POOLING) or {
         # The names that all versions of the library read.
         "word_embedding_dimension": config.hidden_size,
         "pooling_mode_mean_tokens": family.reads != "last",
@@ -346,6 +350,37 @@ def _add_sentence_transformers(folder: Path, base: str | Path | None) -> None:
     with replace_files(folder / POOLING, folder / "modules.json") as temporary:
         for file, content in zip(temporary, (pooling, modules), strict=True):
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return _list_left_out(own, str(base))
+
+
+def _read_object(folder: Path | None, name: str | Path) -> Any:
+    """Read a JSON file of sentence-transformers in the folder of a base, None if there is none."""
+    if folder is None or not (folder / name).is_file():
+        return None
+    try:
+        return read_json(folder / name)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {folder / name}: {error}; correct or remove it") from error
+
+
+def _list_left_out(folder: Path | None, base: str) -> list[str]:
+    """Say what a base has on top of its pooling: it was trained on states that are others now."""
+    parts = _read_object(folder, "modules.json")
+    prompts = _read_object(folder, "config_sentence_transformers.json")
+    named = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    names = [
+        str(part.get("type")).rpartition(".")[2]
+        for part in named
+        if part.get("path") not in ("", POOLING.parent.name)
+    ]
+    if isinstance(prompts, dict) and any(dict(prompts.get("prompts") or {}).values()):
+        names.append("prompts")
+    if not names:
+        return []
+    remedy = "vectors are those of the pooling"
+    if "Normalize" in names:
+        remedy += "; encode(..., normalize_embeddings=True) normalises them"
+    return [f"sentence-transformers gets no {', '.join(names)} of {base}: {remedy}"]
 
 
 def _add_onnx(folder: Path) -> None:

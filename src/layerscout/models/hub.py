@@ -15,8 +15,8 @@ _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
 # What peft has beside the weights of an adapter.
 ADAPTER = "adapter_config.json"
-# The pooling of sentence-transformers, which no state depends on.
-_BESIDE = ("1_Pooling/config.json",)
+# What sentence-transformers puts on a model, which no state depends on.
+_BESIDE = ("1_Pooling/config.json", "modules.json", "config_sentence_transformers.json")
 
 
 def holds_weights(folder: Path) -> bool:

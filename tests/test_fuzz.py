@@ -158,6 +158,31 @@ def test_shards(tmp_path_factory, kind, changes):
     shutil.rmtree(path.parent)
 
 
+README = b"""---
+configs:
+- config_name: default
+  data_files:
+  - {split: train, path: "data/train-*"}
+  - {split: test, path: [train.csv, "**"]}
+  sep: ","
+- config_name: other
+  data_dir: data
+---
+"""
+
+
+@fuzzed
+@given(changes=changes)
+def test_readmes(tmp_path_factory, changes):
+    folder = tmp_path_factory.mktemp("copy")
+    (folder / "data").mkdir()
+    for name in ("train.csv", "data/train-0.csv"):
+        (folder / name).write_text("text,label\na,x\nb,y\nc,x\nd,y\n")
+    (folder / "README.md").write_bytes(changed(README, changes))
+    refused_or_not(lambda: Task.load(folder))
+    shutil.rmtree(folder)
+
+
 WORDS = ["reinit", "preserve", "skip", "permute", "truncate", "top", "full"]
 MARKS = ["0", "1", "12", "3-4", ":", ",", "-"]
 texts = st.one_of(

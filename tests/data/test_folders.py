@@ -106,6 +106,7 @@ def test_a_folder_is_read_by_the_names_of_its_files(tmp_path, names, splits, war
         ("part-0.parquet a-test.parquet", "needs one train file"),
         ("validation/0.parquet", "needs one train file … has validation, validation/0.parquet"),
         ("part-0.csv part-1.csv", "needs one train file"),
+        ("state.json", "needs one train file … has state.json; what `save_to_disk`"),
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(tmp_path, names, reason):

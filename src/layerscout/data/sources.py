@@ -230,6 +230,10 @@ def find(
     return str(data).rstrip("/").rpartition("/")[2], None, sources
 
 
+_ALONE = "name a file to use it alone"
+_SAVED = "what `save_to_disk` of datasets wrote is not read: write each split with `to_parquet`"
+
+
 def is_local(data: str | Path) -> bool:
     """Return whether data are a file, a folder, or a data set that its folder's README names."""
     path = Path(data)
@@ -257,7 +261,8 @@ def _folder(
         entries = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
         raise InputError(
             f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "
-            f"{join_names(sorted({*entries, *files}))}; name a file to use it alone"
+            f"{join_names(sorted({*entries, *files}))}; "
+            + (_SAVED if {"dataset_dict.json", "state.json"} & {*entries} else _ALONE)
         )
     sources = {}
     for split, chosen in layout.splits.items():

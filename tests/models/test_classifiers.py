@@ -124,9 +124,7 @@ GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
         (("Bad", "bad", "good"), ("bad", "good", "Bad"), [1, 2, 0], ""),
     ],
 )
-def test_classes_are_matched_by_name_or_the_match_is_said(
-    bert, tmp_path, theirs, ours, places, words
-):
+def test_other_matches_are_said(bert, tmp_path, theirs, ours, places, words):
     model, tuned = with_head(bert, tmp_path / "out", names=theirs)
     started = make_classifier(tuned, make_plan("full", 4), ours).classifier.weight
     before = model.classifier.weight

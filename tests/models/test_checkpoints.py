@@ -128,6 +128,12 @@ def renamed(prefix):
     return act
 
 
+def of_a_training(folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({"epoch": 3, "state_dict": weights}, folder / "pytorch_model.bin")
+
+
 def without(*names):
     return lambda folder: [(folder / name).unlink(missing_ok=True) for name in names]
 
@@ -168,7 +174,8 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (configured(layer_norm_eps="x"), "cannot read the … 'layer_norm_eps' … correct … json"),
         (configured(id2label="x"), "cannot read the configuration … correct … json"),
         (configured(quantization_config=5), "has quantised weights"),
-        (configured(pruned_heads={"0": [1]}), "has pruned heads … use the checkpoint"),
+        (configured(pruned_heads={"0": [1]}), 'has pruned_heads {"0": [1]} … does not compute'),
+        (configured(position_embedding_type="relative_key_query"), "has position_embedding_type"),
         (configured(is_decoder=True), "is the decoder of an encoder–decoder"),
         (configured(add_cross_attention=True), "is the decoder of an encoder–decoder"),
         (configured(is_encoder_decoder=True), "which has two stacks of blocks"),
@@ -178,6 +185,7 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (configured(id2label=["a"]), 'with id2label ["a"] … correct … config.json'),
         (renamed("module."), "names of the weights of … begin with 'module.' … without it"),
         (renamed("_orig_mod.bert."), "begin with '_orig_mod.'"),
+        (of_a_training, "one of a training, which holds them within its state_dict; save that"),
         (configured(hidden_act="nope"), "asks for 'nope', which transformers does not have"),
         (configured(hidden_act="n" * 900), f"asks for '{'n' * 59}, which transformers does not"),
         (configured(hidden_size=...), "too few … truncated, or belong to another model"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from layerscout.errors import InputError, first_line
 from layerscout.models.architecture import keep_family, usable_positions
@@ -123,7 +125,7 @@ def _find_stored_dtype(folder: Path) -> torch.dtype:
     from transformers.modeling_utils import load_state_dict
 
     files = *sorted(folder.glob("model*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))
-    held = load_state_dict(str(files[0]), map_location="meta", weights_only=True)
+    held: dict[str, Tensor] = load_state_dict(str(files[0]), "meta", weights_only=True)
     return next(tensor.dtype for tensor in held.values() if tensor.is_floating_point())
 
 
@@ -280,22 +282,8 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
         )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))
-    wrapped = [
-        key for key in loaded["unexpected_keys"] if missing and key.endswith(f".{missing[0]}")
-    ]
-    if wrapped:
-        own = f"{model.base_model_prefix}.{missing[0]}"
-        prefix = wrapped[0].removesuffix(missing[0]).removesuffix(own.removesuffix(missing[0]))
-        raise InputError(
-            f"the names of the weights of {name} begin with {prefix!r:.60}, as those of a model "
-            "that was saved in a wrapper (DataParallel, torch.compile, Lightning) do; save them "
-            "again without it"
-        )
     if missing:
-        raise InputError(
-            f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, "
-            f"such as {missing[0]}; the checkpoint is incomplete"
-        )
+        raise InputError(_explain_missing(name, model, missing, loaded["unexpected_keys"]))
     for key, weights in model.named_parameters():
         ends = weights.detach().aminmax() if weights.numel() else ()  # no copy, unlike isfinite
         if not all(map(torch.isfinite, ends)):  # every state above them would be
@@ -304,3 +292,25 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
                 "training that diverged or a damaged copy; use another checkpoint"
             )
     return model, sorted(loaded["unexpected_keys"])
+
+
+def _explain_missing(name: str, model: Any, missing: list[str], unexpected: Iterable[str]) -> str:
+    """Say why a checkpoint lacks tensors, from what it has in their place."""
+    own = f"{model.base_model_prefix}."
+    for key in unexpected:
+        if key.endswith(f".{missing[0]}"):
+            prefix = key.removesuffix(missing[0]).removesuffix(own)
+            return (
+                f"the names of the weights of {name} begin with {prefix!r:.60}, as those of a "
+                "wrapped model (DataParallel, torch.compile, Lightning) or of another family do; "
+                "save them again without it"
+            )
+        if key in ("state_dict", "model_state_dict", "model", "module"):
+            return (
+                f"the file of weights of {name} is one of a training, which holds them within its "
+                f"{key}; save that alone"
+            )
+    return (
+        f"the weights of {name} lack {len(missing)} tensors that its configuration asks for, such "
+        f"as {missing[0]}; the checkpoint is incomplete"
+    )

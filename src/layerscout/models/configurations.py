@@ -151,10 +151,13 @@ def _find_fault(content: Mapping[str, Any]) -> str | None:
             "has quantised weights, and states and gradients need floating point; use the "
             "checkpoint that it was made from"
         )
-    if content.get("pruned_heads"):
+    gone = content.get("pruned_heads") and "pruned_heads"
+    if str(content.get("position_embedding_type")).startswith("relative_key"):
+        gone = "position_embedding_type"
+    if gone:
         return (
-            "has pruned heads (pruned_heads), which transformers from version 5 on cannot load; "
-            "use the checkpoint that it was made from"
+            f"has {gone} {json.dumps(content[gone]):.60}, which transformers from 5 on does "
+            "not compute; use another checkpoint"
         )
     if not exists and "auto_map" in content:
         return (

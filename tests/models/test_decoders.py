@@ -184,7 +184,7 @@ def test_an_empty_text_has_a_token(tmp_path):
         assert encoder.states(["", "a cat"], pooling=pooling).isfinite().all()
 
 
-@pytest.mark.parametrize(("family", "token"), [("qwen2", "</s>"), ("llama", None), ("bert", None)])
+@pytest.mark.parametrize(("family", "token"), [("qwen2", "<s>"), ("gpt2", "</s>"), ("llama", None)])
 def test_the_card_says_how_an_empty_text_was_read(family, token, tmp_path):
     """A model cannot run on no token, which is all that some tokenizers make of an empty text."""
     encoder = load(tmp_path / "base", family)

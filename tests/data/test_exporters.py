@@ -197,6 +197,16 @@ def test_many_files(write: Write) -> None:
     assert Task.load(folder, encoding="cp1252").warnings == ()
 
 
+def test_parts_that_spark_wrote(write: Write) -> None:
+    for number in range(2):
+        folder = write(f"spark/part-0000{number}-5f0c-c000.csv", spark()).parent
+        write(f"spark/.part-0000{number}-5f0c-c000.csv.crc", b"crc")
+    write("spark/_SUCCESS", "")
+    task = Task.load(folder)
+    assert task.train.texts == TEXTS * 2 and len(task.warnings) == 2
+    assert all("written as" in line for line in task.warnings)
+
+
 # --- Words -------------------------------------------------------------------------------------
 
 SENTENCES = [("Ann", "saw", "Bonn"), ("#tbt", "Bob"), ("#", "ran")]

@@ -69,6 +69,12 @@ class Layout:
     sep: str | None = None
 
 
+def is_part(name: str) -> bool:
+    """Return whether a file can be a part of an only split: .parquet, .jsonl or one of Spark."""
+    spark = re.match(r"part-\d{5}", name.rpartition("/")[2])
+    return spark is not None or name.lower().endswith((*PARQUET, *JSON_LINES))
+
+
 def is_held_out(name: str) -> bool:
     """Return whether a file is a part of a validation or test split, by its name."""
     return _HELD_OUT.fullmatch(name) is not None
@@ -124,7 +130,7 @@ def lay_out(folder: str, names: Sequence[str]) -> Layout:
 
     They are looked for in the folder, then in its `data`, then in folders named after splits in
     the first and in the second: a training split that is in one of these places brings the others
-    along. Without one, .parquet and .jsonl files are its parts, unless held-out ones are there.
+    along. Without one, the files are its parts if all can be, unless held-out ones are there.
 
     Args:
         folder: what messages call it.
@@ -145,11 +151,7 @@ def lay_out(folder: str, names: Sequence[str]) -> Layout:
             return _choose(folder, groups["" if "" in prefixes else prefixes[0]])
     parts = places.get((0, False)) or places.get((0, True)) or []
     of_one_split = not any(is_held_out(name.rpartition("/")[2]) for name in parts)
-    if (
-        parts
-        and of_one_split
-        and all(one.lower().endswith((*PARQUET, *JSON_LINES)) for one in parts)
-    ):
+    if parts and of_one_split and all(map(is_part, parts)):
         return Layout({"train": parts})
     return Layout({})
 

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layerscout.data.files import JSON_LINES, PARQUET
-from layerscout.data.folders import Layout, is_held_out, lay_out
+from layerscout.data.folders import Layout, is_held_out, is_part, lay_out
 from layerscout.data.lines import File, find_suffix
 from layerscout.data.tables import Source, Table, join_names
 from layerscout.errors import InputError, first_line
@@ -85,7 +84,7 @@ def _choose_parts(
         readable: of those that can be read.
         is_folder: whether they are those of a folder.
     """
-    parts = [name for name in readable if name.lower().endswith((*PARQUET, *JSON_LINES))]
+    parts = list(filter(is_part, readable))
     parts = [name for name in parts if name.lower().startswith("train")] or parts
     parts = parts if is_folder else [*readable]
     if not parts:

@@ -168,7 +168,7 @@ def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -
             time.sleep(PATIENCE)
             idle += PATIENCE
             if idle - PATIENCE < WAIT_SECONDS <= idle:
-                say(f"waiting for {len(taken)} trials that another process is running")
+                say(f"waiting for what another process is running (trials: {len(taken)})")
         waiting = taken
 
 

@@ -27,7 +27,7 @@ LONG = [
 LONG += [
     "a\u200bb-c\u200bd",
     '"quoted"',
-    "x" * 70,
+    "x" * 40,
     "http://a.b/c?d=e",
     "ＦＵＬＬ１２",
     "U.S.A.-wide",
@@ -84,7 +84,7 @@ TASKS = {
     "untyped": lambda n, held: rename(words_task(n, held), {"B-long": "B", "I-long": "I"}),
     "plain": plain_task,
 }
-TUNED = {"epochs": 10, "batch_size": 4, "learning_rate": 3e-3, "max_length": 64, "progress": False}
+TUNED = {"epochs": 10, "batch_size": 4, "learning_rate": 3e-3, "max_length": 160, "progress": False}
 
 
 def tuned(encoder: Any, kind: str, rows: int, folder: Any) -> tuple[Any, Task, str]:

@@ -17,7 +17,7 @@ from layerscout.models import Encoder, base_of, make_classifier, park_embeddings
 from layerscout.models.encoder import shorten_weights
 from layerscout.plans import FULL, LoRA, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, compute_logits, predict
-from layerscout.tuning import runs, training
+from layerscout.tuning import stepping, training
 from layerscout.tuning.stepping import Epoch, pick_epoch, weigh_classes
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import (
@@ -268,11 +268,11 @@ def test_balanced_classes_count_alike(still):
 def test_a_batch_of_a_step_whose_loss_is_not_finite_changes_nothing(still, monkeypatch):
     losses = []
 
-    def spoil(logits, labels, weights):
+    def spoil(logits, labels, *weights):
         losses.append(cross_entropy(logits, labels))
         return losses[-1] * (float("nan") if len(losses) == 2 else 1.0)
 
-    monkeypatch.setattr(runs, "compute_loss", spoil)
+    monkeypatch.setattr(stepping, "compute_loss", spoil)
     before = fitted(still, "(2, 3, 4)")[1]
     run, kept, model = trained(still, "(2, 3, 4)", batch_size=4, accumulation=3, epochs=1)
     assert run.diverged and not run.curve and not kept

@@ -255,7 +255,8 @@ def find_entities(
         # As on the card for tags that the library does not know; of B- and I- it is what it does.
         find.get_tag = lambda tag: ("B" if tag[0] in "BS" else "I", tag[2:] or tag == "O")
         # A text of no token, such as a joiner of no width, is none that a decoder can run on.
-        entities = [find(text) if find.tokenizer(text)["input_ids"] else [] for text in texts]
+        some = find.tokenizer(list(texts), truncation=True)["input_ids"]
+        entities = [find(text) if ids else [] for text, ids in zip(texts, some, strict=True)]
     return [
         {_trim(text, one["start"], one["end"], one["entity_group"]) for one in some}
         for text, some in zip(texts, entities, strict=True)

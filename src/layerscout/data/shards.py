@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
     path: str
     size: int | None
-    open: Callable[[], Source]
+    open_source: Callable[[], Source]
 
 
 def find_shards(
@@ -142,7 +142,7 @@ def join_files(name: str, parts: Sequence[Part]) -> Source:
         )
     parts = [part for part in parts if part.size != 0] or parts[:1]
     with _reading(parts[0].path):
-        first = parts[0].open()
+        first = parts[0].open_source()
     if len(parts) == 1:
         return first
 
@@ -154,7 +154,7 @@ def join_files(name: str, parts: Sequence[Part]) -> Source:
         for part in parts:
             starts[part.path] = len(columns[wanted[0]])
             with _reading(part.path):
-                source = part.open()
+                source = part.open_source()
                 _check_alike(first, source, wanted)
                 table = source.read(wanted)
             for column, values in columns.items():

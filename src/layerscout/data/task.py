@@ -112,10 +112,7 @@ class Task:
         named = (None if fraction is not None else validation, test or None)
         name, hub, sources = find(data, form, [Path(str(one)) for one in named if one is not None])
         labels = label if label is None or isinstance(label, str) else ",".join(label)
-        if task is not None and task not in KNOWN:
-            raise make_unknown_error("task", task, KNOWN)
-        if task is None and hub is not None:
-            task = find_known_task(hub, labels)
+        task = _check_task(task, hub, labels)
         if fraction is not None:
             sources.pop("validation", None)
         elif validation is not None:
@@ -264,6 +261,13 @@ def _hash_texts(task: Task) -> str:
                 digest.update(f"{text}\0".encode("utf-8", "surrogatepass"))
             digest.update(b"\1")
     return digest.hexdigest()
+
+
+def _check_task(task: str | None, hub: str | None, labels: str | None) -> str | None:
+    """Return the key of `KNOWN` that is given, or that of a data set on the hub; None for none."""
+    if task is not None and task not in KNOWN:
+        raise make_unknown_error("task", task, KNOWN)
+    return find_known_task(hub, labels) if task is None and hub is not None else task
 
 
 def _fraction(validation: str | Path | float | int | None) -> float | None:

@@ -161,8 +161,7 @@ def resolve(
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
-    full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
-    settings, _ = settle(full=full)
+    settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     if classifier == "family" and not request.draws_head:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
     return Tuning(

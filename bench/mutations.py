@@ -31,6 +31,7 @@ TRUNKS = ("states",)
 RESUME = ("tuning/test_snapshots.py", "tuning/test_resuming.py")
 TRAINING = ("tuning/test_training.py", *RESUME)
 SAVING = ("models/test_exports.py", "models/test_surgery.py", "tuning/test_results.py")
+NAMES = ("models/test_classifiers.py", "data/test_data.py", "test_names.py")
 RUNTIME = ("test_files.py", *TRUNKS)
 STUDIES = ("studies/test_studies.py",)
 
@@ -392,6 +393,20 @@ FAULTS = (
         "parameter.requires_grad_(True)",
         "everything is trained",
         SAVING,
+    ),
+    Fault(
+        "models/classifiers.py",
+        "heads[name][list(rows or ours)]",
+        "heads[name]",
+        "a head is reused by the position of its classes",
+        NAMES,
+    ),
+    Fault(
+        "data/labels.py",
+        "places = kinds[min(kinds, key=lambda kind: unread[kind])]",
+        "places = {v: by_id[v] if n is None else n for v, n in by_name.items()}",
+        "names and ids are mixed in a column",
+        NAMES,
     ),
     Fault(
         "models/architecture.py",

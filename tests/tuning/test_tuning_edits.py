@@ -9,6 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import layerscout as ls
 from inputs import expect_refused
+from layerscout.errors import UnfinishedError
 from layerscout.models import Encoder, apply_edits, make_classifier
 from layerscout.plans import EditSpec, Settings, make_edits
 from layerscout.tuning.training import train
@@ -148,7 +149,7 @@ def test_a_training_of_other_edits_is_not_resumed(bert, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuning, "make_result", lambda *_, **__: 1 / 0)
     folder = tmp_path / "snapshots"
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UnfinishedError):
         cheaply(bert, TASK, "top:1", edits="reinit:4", snapshots=folder)
     expect_refused(
         "only the same training can be resumed … edits",

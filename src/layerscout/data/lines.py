@@ -157,20 +157,23 @@ def _read_text(file: File) -> Iterator[str]:
             encoding = told  # UTF-16 without a mark
         detected = file.encoding is None
         escape = "surrogateescape" if detected and encoding == "utf-8" else "strict"
-        lines: Iterable[str] = TextIOWrapper(stream, encoding, escape, newline="\n")
-        if escape != "strict":
-            lines = _decode_western(file, lines)
-        elif detected:
-            file.note(f"{file.name} is read as {encoding.upper()} (--encoding names another one)")
-        try:
-            for number, line in enumerate(lines, 1):
-                yield line if number > 1 else line.lstrip("\ufeff")
-        except UnicodeError as error:
-            reason = getattr(error, "reason", error)
-            raise InputError(
-                f"{file.name} is not {encoding.upper()} after line {number}: {reason}; give its "
-                "encoding with --encoding"
-            ) from error
+        with TextIOWrapper(stream, encoding, escape, newline="\n") as text:
+            lines: Iterable[str] = text
+            if escape != "strict":
+                lines = _decode_western(file, text)
+            elif detected:
+                file.note(
+                    f"{file.name} is read as {encoding.upper()} (--encoding names another one)"
+                )
+            try:
+                for number, line in enumerate(lines, 1):
+                    yield line if number > 1 else line.lstrip("\ufeff")
+            except UnicodeError as error:
+                reason = getattr(error, "reason", error)
+                raise InputError(
+                    f"{file.name} is not {encoding.upper()} after line {number}: {reason}; give "
+                    "its encoding with --encoding"
+                ) from error
 
 
 def _is_surrogates(content: bytes) -> bool:

@@ -154,7 +154,7 @@ class TuneOptions(TypedDict, total=False):
     one."""
 
     overwrite: bool
-    """Do not refuse that, and drop `snapshots` that are not to be resumed."""
+    """Replace such a result, and drop `snapshots` that are not to be resumed."""
 
     measure: Literal["metric", "speed", "predictions", "all"]
     """What is measured of the kept model: only the "metric" that counts, which needs no further

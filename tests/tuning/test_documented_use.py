@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
 from layerscout.data import Split, Tags, Task, find_spans
-from layerscout.models import add_formats
 from layerscout.reporting import write_card
 from layerscout.tuning import tune
 from tuned import choices_task, load, run_card, several_task, task_of, words_task
@@ -132,9 +130,7 @@ def ask_texts(kind: str, card: str, folder: Any, split: Split, empty: str | None
 
 CASES = [("classes", "bert", 20), ("spans", "xlm-roberta", 20)]
 CASES += [("single", "bert", 20), ("plain", "bert", 20)]
-ALL = [(kind, "bert", 200) for kind in TASKS]
-ALL += [("spans", family, 200) for family in ("roberta", "xlm-roberta", "deberta-v2", "llama")]
-ALL += [("classes", "gpt2", 200), ("numbers", "gpt2", 200)]
+ALL = [("classes", "bert", 200), ("spans", "bert", 200)]
 OF_TEXTS = ("classes", "several", "numbers", "choices")
 
 
@@ -195,22 +191,3 @@ def test_words_are_judged_as_the_card_asks(kind, family, rows, tmp_path):
         assert pipeline["entity_f1"] != pipeline["by_words"]
         assert any("pipeline" in warning for warning in result.warnings)
     assert reached == pytest.approx(reported, abs=0.01)
-
-
-@pytest.mark.whole
-def test_a_graph_answers_as_reported(tmp_path):
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
-    result, task, _ = tuned(load(tmp_path / "base"), "classes", 200, tmp_path / "tuned")
-    folder = tmp_path / "tuned" / "model"
-    add_formats(folder, ["onnx"])
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    session = runtime.InferenceSession(str(folder / "onnx" / "model.onnx"))
-    for text, predicted in zip(
-        task.validation.texts, result.predictions["prediction"], strict=True
-    ):
-        inputs = tokenizer([text], truncation=True, return_tensors="np")
-        [logits] = session.run(
-            None, {name: array.astype(np.int64) for name, array in inputs.items()}
-        )
-        assert task.labels[logits[0].argmax()] == predicted

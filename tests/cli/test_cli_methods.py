@@ -73,7 +73,7 @@ def test_every_method_by_one_command(plan, method, more, run, tiny, reviews, tmp
     options = ("--plan", plan, *asked(method), *more, "-o", out)
     code, printed, errors = run("tune", tiny, reviews, *options, *QUICK)
     assert code == 0 and f"wrote {folder}" in printed
-    assert errors == "" or more, "what is drawn anew may learn too little"
+    assert errors == "" or more, "a head that starts from random weights may learn too little"
     files = {"model", "predictions.parquet", "result.json", "run.yaml", ".snapshots.lock"}
     assert set(os.listdir(out)) == files
     found, files = content(out), set(os.listdir(folder))

@@ -10,6 +10,7 @@ import torch
 
 from conftest import flip, real, truncate
 from inputs import expect_refused
+from kept import BOTH, LIMIT, ROWS, TEXTS, left, passes
 from layerscout import files
 from layerscout.models import Encoder
 from layerscout.states import (
@@ -24,11 +25,6 @@ from layerscout.states import (
     trunks,
 )
 from tiny import SENTENCES
-
-TEXTS = (*SENTENCES, "", "cat", "a " * 300)
-BOTH = ("mean", "cls")
-LIMIT = 10**9
-ROWS = np.array([3, 17, 0, 18, 3, 16, 9])  # in no order, one of them twice, some very short
 
 
 class Pooled:
@@ -110,17 +106,6 @@ def full():
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
-def passes(encoder):
-    """Count the model's forward passes from now on."""
-    count = []
-    encoder.model.register_forward_pre_hook(lambda *_: count.append(1))
-    return count
-
-
-def left():
-    return sorted(path.name for path in cache_folder().glob("*/*"))
 
 
 def lost(keep, encoder, tokens, **options):

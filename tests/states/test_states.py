@@ -10,22 +10,19 @@ import torch
 from hypothesis import given, strategies as st
 
 from inputs import expect_refused
+from kept import BOTH, LIMIT, TEXTS, left, passes
 from layerscout.data import Task
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.states import (
     States,
-    cache_folder,
     fingerprint_task,
     list_cache,
     pool_states,
     pooled,
     store,
 )
-from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
+from tiny import EACH_FAMILY, tiny_checkpoint
 
-TEXTS = (*SENTENCES, "", "cat", "a " * 300)
-BOTH = ("mean", "cls")
-LIMIT = 10**9
 SIZE = 4 * 5 * len(TEXTS) * 16  # of a file: 5 states of 16 numbers
 
 
@@ -65,17 +62,6 @@ def check(result, encoder, texts=TEXTS, tolerance=2e-5):
         array = read(states)
         assert array.dtype == np.float32
         np.testing.assert_allclose(array, expected, rtol=tolerance, atol=tolerance)
-
-
-def passes(encoder):
-    """Count the model's forward passes from now on."""
-    count = []
-    encoder.model.register_forward_pre_hook(lambda *_: count.append(1))
-    return count
-
-
-def left():
-    return sorted(path.name for path in cache_folder().glob("*/*"))
 
 
 def test_states_are_the_encoder_s(family):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
+from kept import ROWS, TEXTS, left
 from layerscout import files
 from layerscout.models import Encoder, encoder as encoder_module
 from layerscout.states import (
@@ -23,9 +24,6 @@ from layerscout.states import (
     trunks,
 )
 from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
-
-TEXTS = (*SENTENCES, "", "cat", "a " * 300)
-ROWS = np.array([3, 17, 0, 18, 3, 16, 9])  # in no order, one of them twice, some very short
 
 
 @pytest.fixture(scope="module", params=EACH_FAMILY)
@@ -67,17 +65,6 @@ def check(kept, encoder, tokens, rows=ROWS, tolerance=2e-5):
     assert result.dtype == torch.float32
     assert result.isfinite().all()
     torch.testing.assert_close(result[mask], state[mask], rtol=tolerance, atol=tolerance)
-
-
-def passes(encoder):
-    """Count the model's forward passes from now on."""
-    count = []
-    encoder.model.register_forward_pre_hook(lambda *_: count.append(1))
-    return count
-
-
-def left():
-    return sorted(path.name for path in cache_folder().glob("*/*"))
 
 
 @pytest.mark.parametrize("reads", [None, "first", "last", "mean"])

@@ -49,7 +49,7 @@ def check_limit(name: str, value: Any) -> int:
     """Return the bytes that a cache may hold.
 
     Raises:
-        InputError: if it is no number of bytes.
+        InputError: if it is not a number of bytes, 0 or more.
     """
     rule, remedy = "a number of bytes, 0 or more", "20 * 10**9 is 20 GB"
     return int(check_number(name, value, rule, lambda size: size >= 0, remedy))

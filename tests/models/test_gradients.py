@@ -147,7 +147,7 @@ def test_a_padded_batch_gives_what_single_examples_give(family, checkpoint):
     parts = {"norms": is_norm, "attention": lambda name: "att" in name, "feed_forward": bool}
     diagonal = naive.fisher_diagonal(expected.values, expected.g, None)
     for part, is_part in parts.items():
-        own = {name: F for name, F in diagonal.items() if is_part(re.split(r"\d\.", name)[-1])}
+        own = {name: F for name, F in diagonal.items() if is_part(re.split(r"\.\d+\.", name)[-1])}
         diagonal = {name: F for name, F in diagonal.items() if name not in own}
         values = expected.by_block({name: own.get(name, np.zeros(1)) for name in expected.names})
         found = [value or 0 for value in scores.parts[part][1:]]

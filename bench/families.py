@@ -103,8 +103,8 @@ checkpoint of its own), families without a classification head, and models that 
 says so, and the exported tokenizer keeps it. A tokenizer that joins the two texts of a pair without
 a separator gets a line break in between, which is saved with it. Batches are padded on the right,
 and exported tokenizers pad there too, since GPT-2 counts positions from the padding on. An empty
-text is read as one token where the tokenizer makes none of it; the exported model fails on it, and its
-card names the token to give instead. Caches of keys and values are off.
+text is read as one token where the tokenizer makes none of it; the exported model fails on it, and
+its card names the token to give instead. Caches of keys and values are off.
 """
 
 

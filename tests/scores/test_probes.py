@@ -558,7 +558,7 @@ def test_heads_learn_what_a_plain_loop_over_one_learns(kind, outputs):
     build = head_factory(outputs=outputs)
     if choices > 1:
         train, validation = as_choices(train, y, choices), as_choices(validation, yv, choices)
-    options = {"learning_rate": 3e-3, "epochs": 6, "seeds": 2, "seed": 4, "choices": choices}
+    options = {"learning_rate": 3e-3, "epochs": 6, "seeds": (4, 5), "choices": choices}
     found = train_family_probes(train, y, validation, yv, build, metric=likelihood, **options)
     if choices > 1:
         train, validation = (states.reshape(3, -1, choices, 8) for states in (train, validation))
@@ -609,7 +609,14 @@ def test_heads_repeat_by_seed_and_leave_the_random_state_and_the_head_alone():
 
     def run(seed):
         return train_family_probes(
-            train, y, validation, yv, lambda _: given_head, metric=likelihood, epochs=2, seed=seed
+            train,
+            y,
+            validation,
+            yv,
+            lambda _: given_head,
+            metric=likelihood,
+            epochs=2,
+            seeds=(seed,),
         )
 
     torch.manual_seed(77)
@@ -637,7 +644,7 @@ def test_the_best_epoch_of_a_head_counts_and_the_earlier_of_two():
 def test_heads_that_diverge_or_of_states_that_are_not_finite_have_no_value():
     # The majority class's share must not stand for them, which could beat another rate.
     train, y, validation, yv = split_states(0, S=3, n=40, m=20)
-    data, options = (train, y, validation, yv, head_factory()), {"epochs": 1, "seeds": 2}
+    data, options = (train, y, validation, yv, head_factory()), {"epochs": 1, "seeds": (0, 1)}
     assert train_family_probes(*data, learning_rate=1e30, **options).values == (None,) * 3
     train[1, 0, 0] = np.nan
     found = train_family_probes(*data, **options)

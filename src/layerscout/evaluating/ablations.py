@@ -289,7 +289,7 @@ def tune_heads(
                 learning_rate=rate,
                 epochs=request.head_epochs,
                 batch_size=request.head_batch_size,
-                seed=request.seed,
+                seeds=(request.seed,),
                 choices=targets.choices,
                 progress=partial(extractor.show, f"tuning heads of {name} at the rate {rate:g}"),
             )

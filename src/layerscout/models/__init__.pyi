@@ -76,6 +76,7 @@ from .methods import (
     make_trainable as make_trainable,
     unload as unload,
 )
+from .pooling import take_tokens as take_tokens
 from .saved_adapters import (
     hash_base as hash_base,
     holds_trained as holds_trained,
@@ -93,6 +94,5 @@ from .tokens import (
     Tokens as Tokens,
     name_empty_text as name_empty_text,
     overlap_windows as overlap_windows,
-    take_tokens as take_tokens,
 )
 from .versions import find_oldest as find_oldest

@@ -29,9 +29,10 @@ from layerscout.models.devices import (
 from layerscout.models.families import Family
 from layerscout.models.forward import entering_blocks, last_state, resume_at, run_until
 from layerscout.models.hub import locate_checkpoint
+from layerscout.models.pooling import make_pooler
 from layerscout.models.shapes import model_shape
-from layerscout.models.tokens import Tokens, make_pooler, tokenize_texts, tokenize_words
-from layerscout.plans import Classifier, EditSpec, ModelShape, Pooling, ReadToken
+from layerscout.models.tokens import Tokens, tokenize_texts, tokenize_words
+from layerscout.plans import MAX_LENGTH, Classifier, EditSpec, ModelShape, Pooling, ReadToken
 
 # Tokens in one batch, padding included: enough to keep the processor busy, small enough for its
 # caches (or, on an accelerator, its memory).
@@ -163,7 +164,11 @@ class Encoder:
         return model_shape(self.model.config, labels, kind, classifier, self.family)
 
     def tokenize(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, max_length: int = 128
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        *,
+        max_length: int = MAX_LENGTH,
     ) -> Tokens:
         """Tokenise texts, or pairs of texts, with the tokenizer's own special tokens.
 
@@ -181,7 +186,7 @@ class Encoder:
         return tokenize_texts(self.tokenizer, texts, pairs, max_length)
 
     def tokenize_words(
-        self, sentences: Sequence[tuple[str, ...]], *, max_length: int = 128
+        self, sentences: Sequence[tuple[str, ...]], *, max_length: int = MAX_LENGTH
     ) -> Tokens:
         """Tokenise sentences of labelled words.
 
@@ -198,7 +203,7 @@ class Encoder:
         self._check_inputs(sentences, max_length)
         return tokenize_words(self.tokenizer, sentences, max_length)
 
-    def tokenize_split(self, split: Split, *, max_length: int = 128) -> Tokens:
+    def tokenize_split(self, split: Split, *, max_length: int = MAX_LENGTH) -> Tokens:
         """Tokenise the rows of a split: texts, pairs of texts, or sentences of labelled words.
 
         Raises:
@@ -309,7 +314,7 @@ class Encoder:
         pairs: Sequence[str] | None = None,
         *,
         pooling: Pooling = "mean",
-        max_length: int = 128,
+        max_length: int = MAX_LENGTH,
     ) -> Float32[Tensor, "S n d"]:
         """Return all S = L + 1 pooled states of n texts (or pairs), in their order, on the CPU.
 

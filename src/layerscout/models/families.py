@@ -37,6 +37,14 @@ class Family:
             other block can stand in its place.
         tried: it is not in the table, but was found by looking at a model and trying it.
         norm_start: the weight with which a norm changes no scale.
+        since: the first version of transformers that gives the same tokens and logits, of 4.46,
+            4.48, 4.51, 4.57, 5.0 and that in use, for which None stands: Gemma 2 has no caps on
+            attention from 4.48 to 5.0, and OLMo 2 no head. Until 4.51 the head of a decoder reads
+            the token before the first padding token, which a text may hold where the end-of-text
+            token is used for padding.
+        rotations: where transformers 4 looks for the base of the angles by which positions are
+            rotated, of blocks that see everything and of those that see a window, and for the share
+            of the features that are.
     """
 
     blocks: str = "encoder.layer"
@@ -55,6 +63,8 @@ class Family:
     first_differs: bool = False
     norm_start: float = 1.0
     tried: bool = False
+    since: str | None = "4.46"
+    rotations: tuple[str, str, str] = ("rope_theta", "", "partial_rotary_factor")
 
     @property
     def head_parts(self) -> tuple[str, ...]:
@@ -81,7 +91,11 @@ _LLAMA = Family(
     normed_input=True,
     gated=True,
     reads="last",
+    since="4.51",
 )
+
+# Norms stand at both ends of what is added, with weights of 0 for a scale of 1.
+_GEMMA = replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0, since=None)
 
 
 # By the `model_type` of the configuration. A prefix is left out where attention also depends on
@@ -105,10 +119,13 @@ FAMILIES: Mapping[str, Family] = {
         "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
     ),
     "electra": Family(prefixed="attention.self"),
-    "eurobert": replace(_LLAMA, reads="first"),
-    # Norms stand at both ends of what is added, with weights of 0 for a scale of 1.
-    "gemma2": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
-    "gemma3_text": replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0),
+    "eurobert": replace(_LLAMA, reads="first", since=None),
+    "gemma2": _GEMMA,
+    "gemma3_text": replace(
+        _GEMMA,
+        since="4.57",
+        rotations=("rope_theta", "rope_local_base_freq", "partial_rotary_factor"),
+    ),
     "gpt2": replace(
         _LLAMA,
         blocks="h",
@@ -125,6 +142,7 @@ FAMILIES: Mapping[str, Family] = {
         prefixed="attention",
         gated=False,
         fused=True,
+        rotations=("rotary_emb_base", "", "rotary_pct"),
     ),
     "llama": _LLAMA,
     "mistral": _LLAMA,
@@ -136,14 +154,20 @@ FAMILIES: Mapping[str, Family] = {
         gated=True,
         fused=True,
         first_differs=True,
+        since="4.48",
+        rotations=("global_rope_theta", "local_rope_theta", "partial_rotary_factor"),
     ),
     "mpnet": Family(
         adapted=("attention.attn.o", "output.dropout"), tuples=True, positions_after_padding=True
     ),
     "nomic_bert": Family(
-        "layers", adapted=("self_attn.o_proj", "post_mlp_dropout"), prefixed="self_attn", gated=True
+        "layers",
+        adapted=("self_attn.o_proj", "post_mlp_dropout"),
+        prefixed="self_attn",
+        gated=True,
+        since=None,
     ),
-    "olmo2": replace(_LLAMA, adapted=_NORMED_OUTPUT, normed_input=False),
+    "olmo2": replace(_LLAMA, adapted=_NORMED_OUTPUT, normed_input=False, since=None),
     "phi3": replace(_LLAMA, adapted=("self_attn.o_proj", "resid_mlp_dropout"), fused=True),
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,

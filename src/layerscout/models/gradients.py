@@ -24,7 +24,7 @@ from layerscout.errors import InputError
 from layerscout.models.architecture import PARTS, locate_parameters, part_of
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
-from layerscout.plans import Plan
+from layerscout.plans import MAX_LENGTH, Plan
 from layerscout.scores import (
     BlockScores,
     SquaredGradientSums,
@@ -58,7 +58,7 @@ def fisher(
     mode: Mode = "true",
     seeds: Sequence[int] = (0,),
     parts: bool = False,
-    max_length: int = 128,
+    max_length: int = MAX_LENGTH,
     progress: Callable[[int, int], None] | None = None,
 ) -> BlockScores:
     """Score blocks by the diagonal of the Fisher information, √Σ_θ F_θθ² over a block's weights.
@@ -117,7 +117,7 @@ def gradient_scores(
     *,
     kind: Kind = "classification",
     seeds: Sequence[int] = (0,),
-    max_length: int = 128,
+    max_length: int = MAX_LENGTH,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, BlockScores]:
     """Score blocks by the gradient g of the mean loss over all examples, from one backward pass.

@@ -1,20 +1,19 @@
-"""Tokenised texts, laid end to end, how batches of them are padded, and states pooled."""
+"""Tokenised texts, laid end to end, and how batches of them are padded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
+from jaxtyping import Bool, Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from layerscout.data import concatenate_ranges
-from layerscout.errors import InputError
-from layerscout.plans import Pooling, ReadToken
+from layerscout.plans import ReadToken
 
 
 def overlap_windows(max_length: int) -> int:
@@ -208,20 +207,6 @@ class Tokens:
         texts, at = texts[parts], at[parts]
         return texts, at - self.offsets[rows][texts], self.words[at]
 
-    def mean_weights(self, rows: Int64[np.ndarray, " b"]) -> Float32[np.ndarray, "b T"]:
-        """Return the weights with which mean-pooling adds up the tokens of a padded batch."""
-        at, real = self.pad(rows)
-        used = real & self.ordinary[at]
-        weights: Float32[np.ndarray, "b T"] = used / used.sum(axis=1, keepdims=True)
-        return weights.astype(np.float32)
-
-
-def take_tokens(
-    state: Float[Tensor, "b T d"], places: Int64[np.ndarray, " b"]
-) -> Float[Tensor, "b d"]:
-    """Take the state of one token of each text, by its place there."""
-    return state[torch.arange(len(state)), torch.from_numpy(places)]
-
 
 def tokenize_texts(
     tokenizer: Any, texts: Sequence[str], pairs: Sequence[str] | None, max_length: int
@@ -412,53 +397,3 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
         truncated=sum(bool(e.overflowing) for e in encodings),
         empty=sum(not mask.any() for mask in masks),
     )
-
-
-Pooler = Callable[[Float[Tensor, "b T d"]], Float32[Tensor, "o d"]]
-
-
-def make_pooler(
-    tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling, device: torch.device
-) -> Pooler:
-    """Make what pools a state of the texts at `rows`: one vector for each text or labelled word.
-
-    Raises:
-        InputError: if there is no such pooling, or it is not for texts, or not for words.
-    """
-    if tokens.words is not None:
-        return _pool_words(tokens, rows, pooling, device)
-    match pooling:
-        case "mean":
-            weights = torch.from_numpy(tokens.mean_weights(rows)).to(device)
-            return lambda state: torch.bmm(weights[:, None], state.float()).squeeze(1)
-        case "cls":
-            return lambda state: state[:, 0].float()
-        case "last":
-            last = tokens.find_last(rows)
-            return lambda state: take_tokens(state, last).float()
-        case _:
-            raise InputError(f"texts are pooled by mean, last or cls, got {pooling}")
-
-
-def _pool_words(
-    tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling, device: torch.device
-) -> Pooler:
-    texts, places, words = (torch.from_numpy(part).to(device) for part in tokens.find_parts(rows))
-    begins = words.diff(prepend=words.new_tensor([-1])) != 0
-    ends = words.diff(append=words.new_tensor([-1])) != 0
-    match pooling:
-        case "mean":
-            numbers = begins.cumsum(0) - 1
-            counts = torch.bincount(numbers)[:, None]
-
-            def average(state: Float[Tensor, "b T d"]) -> Float32[Tensor, "w d"]:
-                sums = torch.zeros(len(counts), state.shape[2], device=device)
-                return sums.index_add_(0, numbers, state[texts, places].float()) / counts
-
-            return average
-        case "first":
-            return lambda state: state[texts[begins], places[begins]].float()
-        case "last":
-            return lambda state: state[texts[ends], places[ends]].float()
-        case _:
-            raise InputError(f"words are pooled by mean, first or last, got {pooling}")

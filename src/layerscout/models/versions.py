@@ -11,17 +11,6 @@ from typing import Any
 from layerscout.data import Kind
 from layerscout.models.families import FAMILIES
 
-# The first version that gives the same tokens and logits, of 4.46, 4.48, 4.51, 4.57, 5.0 and that
-# in use, which stands for all other families: Gemma 2 has no caps on attention from 4.48 to
-# 5.0, and OLMo 2 no head. Until 4.51 the head of a decoder reads the token before the first padding
-# token, which a text may hold where the end-of-text token is used for padding.
-_SINCE = {
-    **dict.fromkeys(("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert"), "4.46"),
-    **dict.fromkeys(("electra", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"), "4.46"),
-    "modernbert": "4.48",
-    **dict.fromkeys(("gpt2", "gpt_neox", "llama", "mistral", "phi3", "qwen2", "qwen3"), "4.51"),
-    "gemma3_text": "4.57",
-}
 _LAST_4 = "4.57"
 
 
@@ -33,7 +22,9 @@ def find_oldest(config: Any, kind: Kind) -> str:
         kind: of its task.
     """
     family, layers = config.model_type, getattr(config, "layer_types", None) or []
-    since = _SINCE.get(family, version("transformers"))
+    row, newest = FAMILIES.get(family), version("transformers")
+    if row is None or row.since is None:
+        return newest
     if family == "modernbert":
         every = getattr(config, "global_attn_every_n_layers", 3)  # version 4's default
         kinds = [
@@ -42,20 +33,10 @@ def find_oldest(config: Any, kind: Kind) -> str:
         ]
         # Version 4 knows this rule alone, which edited blocks need not follow.
         if layers != kinds:
-            return version("transformers")
-        return _LAST_4 if kind == "multiple_choice" else since  # it had no such head before
+            return newest
+        return _LAST_4 if kind == "multiple_choice" else row.since  # it had no such head before
     # Which blocks of Qwen see a window alone was another rule before it was listed.
-    return _LAST_4 if family in _SINCE and "sliding_attention" in layers else since
-
-
-# Where transformers 4 looks for the base of the angles by which positions are rotated, of blocks
-# that see everything and of those that see a window.
-_BASES = {
-    "gemma3_text": ("rope_theta", "rope_local_base_freq"),
-    "gpt_neox": ("rotary_emb_base", ""),
-    "modernbert": ("global_rope_theta", "local_rope_theta"),
-}
-_SHARES = {"gpt_neox": "rotary_pct"}  # of the features that are rotated
+    return _LAST_4 if "sliding_attention" in layers else row.since
 
 
 def save_config(config: Any, folder: Path) -> None:
@@ -77,8 +58,7 @@ def _name_rotations(content: Mapping[str, Any]) -> dict[str, Any]:
     if family not in FAMILIES or not full:  # a family of its own may read these names otherwise
         return {}
     windowed = rotations.get("sliding_attention") or {}
-    base, base_of_windows = _BASES.get(family, ("rope_theta", ""))
-    share = _SHARES.get(family, "partial_rotary_factor")
+    base, base_of_windows, share = FAMILIES[family].rotations
     scaling = {k: v for k, v in full.items() if k not in ("rope_theta", "partial_rotary_factor")}
     if family == "phi3":  # it takes its two factors and the type, and refuses any more
         scaling = {k: v for k, v in scaling.items() if k.endswith("_factor")}

@@ -44,6 +44,7 @@ from .methods import (
 from .options import (
     COUNT as COUNT,
     COUNTS as COUNTS,
+    MAX_LENGTH as MAX_LENGTH,
     Declaration as Declaration,
     Options as Options,
     Pooling as Pooling,
@@ -70,6 +71,7 @@ from .papers import (
     default_learning_rate as default_learning_rate,
     preset as preset,
     preset_rates as preset_rates,
+    usual_rates as usual_rates,
 )
 from .plan import (
     ModelShape as ModelShape,

@@ -118,7 +118,7 @@ def make_method(method: Method | str, **options: Any) -> Method:
     return method if isinstance(method, Method) else kind(**given)
 
 
-def check_method(name: str, value: Any) -> Any:
+def check_method_name(name: str, value: Any) -> Any:
     """Check the name of a method, which becomes one together with its options."""
     return value if isinstance(value, Method) else check_known(name, value, METHODS)
 

@@ -277,6 +277,9 @@ BUDGET = partial(
 
 # --- What several requests take ------------------------------------------------------------------
 
+# Tokens that are read of an input at the most, unless it is told otherwise.
+MAX_LENGTH = 128
+
 Pooling = Literal["mean", "last", "cls", "first"]
 
 # Which token the head of a classifier reads: the first one, or the last one that is not padding.

@@ -169,6 +169,23 @@ def preset_rates(name: str, strategy: str, plan: Plan, method: Method, task: str
     return sets["below" if plan.tuned == tuple(range(1, plan.head + 1)) else "conventional"]
 
 
+def usual_rates(
+    preset: str | None, strategy: str, plan: Plan, method: Method, task: str, hidden_size: int
+) -> Rates:
+    """Return the learning rates of a plan that was given none: the preset's, or one that suits it.
+
+    Args:
+        preset: a key of `PRESETS`, or None; the others as for `preset_rates`.
+        strategy: where the plan comes from.
+        plan: for the encoder at hand.
+        method: how it is tuned.
+        task: its name.
+        hidden_size: of the model.
+    """
+    rates = None if preset is None else preset_rates(preset, strategy, plan, method, task)
+    return rates or (default_learning_rate(plan, hidden_size, method),)
+
+
 def default_learning_rate(plan: Plan, hidden_size: int, method: Method = FULL) -> float:
     """Return a peak learning rate for a plan, a width and a method.
 

@@ -16,6 +16,7 @@ from layerscout.plans.options import (
     COUNT,
     COUNT_OR_ALL,
     COUNTS,
+    MAX_LENGTH,
     RATE,
     RATES,
     SEED,
@@ -53,7 +54,7 @@ class ScanRequest(Options):
     pooling: Pooling | None = option(None, shown="mean; last for decoders")
     """Average the tokens of a text (mean), or take its last (last) or first one (cls); by default
     mean, and last for decoders. For labelled words: mean, last or first."""
-    max_length: int = option(128, COUNT)
+    max_length: int = option(MAX_LENGTH, COUNT)
     """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
     """Random seed."""
@@ -94,7 +95,7 @@ class CompareRequest(Options):
     """Take the first token of a text (cls), as Phang et al. 2021 did, its last one (last), or
     average all (mean); by default cls, but last if all models are decoders and mean if some are.
     For labelled words: mean (the default), last or first."""
-    max_length: int = option(128, COUNT)
+    max_length: int = option(MAX_LENGTH, COUNT)
     """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
     """Random seed."""
@@ -124,7 +125,7 @@ class EvaluateRequest(Options):
         shown=",".join(f"{rate:g}" for rate in HEAD_RATES),
     )
     """One or several peak learning rates for heads; the best one is used."""
-    max_length: int = option(128, COUNT)
+    max_length: int = option(MAX_LENGTH, COUNT)
     """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
     """Random seed."""

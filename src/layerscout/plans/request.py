@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from layerscout.errors import InputError
 from layerscout.plans.edits import Edit, format_edits, make_edits, split_edits
-from layerscout.plans.methods import FULL, METHODS, LoRA, Method, check_method, make_method
+from layerscout.plans.methods import FULL, METHODS, LoRA, Method, check_method_name, make_method
 from layerscout.plans.options import (
     BUDGET,
     COUNT,
     COUNT_OR_ALL,
+    MAX_LENGTH,
     RATE,
     RATES,
     SEED,
@@ -42,7 +43,7 @@ class PlanRequest(Options):
     """Score that ranks states or blocks; by default the scan's."""
     epochs: int | None = option(None, COUNT, shown="as tune: 5, or more with few examples")
     """Passes over the training examples; by default as many as a tuning has."""
-    method: Method = option(FULL, check_method, takes="Method | str", shown="full")
+    method: Method = option(FULL, check_method_name, takes="Method | str", shown="full")
     """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""
     method_options: Mapping[str, Any] | None = option(
         None, lambda name, value: dict(value), nested=METHODS
@@ -80,7 +81,7 @@ class TuneRequest(Settings):
     budget: float = option(0.5, BUDGET)
     """Share of the FLOPs of full fine-tuning that auto may use."""
     method: Method | None = option(
-        None, check_method, takes="Method | str | None", shown="full, or what a plan.json says"
+        None, check_method_name, takes="Method | str | None", shown="full, or what a plan.json says"
     )
     """Tune all weights of the blocks, or a few new ones: full, adapter, lora or prefix-tuning."""
     method_options: Mapping[str, Any] | None = option(
@@ -108,7 +109,7 @@ class TuneRequest(Settings):
     """One or several random seeds; each is a run."""
     examples: int | Literal["all"] = option("all", COUNT_OR_ALL)
     """Number of training examples to use, drawn in proportion to the classes, or all."""
-    max_length: int = option(128, COUNT)
+    max_length: int = option(MAX_LENGTH, COUNT)
     """Maximum number of tokens per input."""
     save_dtype: Literal["float32", "bfloat16", "float16"] | None = option(
         None, shown="the checkpoint's"

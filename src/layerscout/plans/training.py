@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from statistics import mean
 from typing import Any, Literal
 
@@ -104,9 +105,13 @@ class Settings(Options):
         """Return the steps of a whole training on so many examples."""
         return self.max_steps or self.epochs * self.steps_per_epoch(examples)
 
-    def passes(self, examples: int) -> int:
+    def count_epochs(self, examples: int) -> float:
         """Return the epochs of a whole training; the last one may be cut short by `max_steps`."""
-        return -(-self.steps(examples) // self.steps_per_epoch(examples))
+        return self.steps(examples) / self.steps_per_epoch(examples)
+
+    def passes(self, examples: int) -> int:
+        """Return the same with the last one counted whole."""
+        return ceil(self.count_epochs(examples))
 
 
 def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 from layerscout.models import read_token
 from layerscout.plans import (
+    MAX_LENGTH,
     METHODS,
     Pooling,
     Settings,
@@ -43,7 +44,7 @@ CARRIED: Content = {
     "sep": None,
     "encoding": None,
     "validation": None,
-    "max_length": 128,
+    "max_length": MAX_LENGTH,
     "seed": 0,
 }
 

@@ -62,7 +62,7 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
         fit = partial(
             train_family_probes,
             head_factory=partial(make_family_head, extractor.encoder, names, kind=task.kind),
-            seeds=request.probe_seeds or FAMILY_SEEDS,
+            seeds=range(request.seed, request.seed + (request.probe_seeds or FAMILY_SEEDS)),
             learning_rate=FAMILY_RATES.get(task.name, FAMILY_RATE),
         )
     else:
@@ -73,9 +73,10 @@ def train_probes(context: ScanContext, sampled: Sampled) -> dict[str, Score]:
             examples=sampled.split.groups,
             plain=request.probe == "plain",
             seeds=request.probe_seeds or LINEAR_SEEDS,
+            seed=request.seed,
         )
-    options = {"seed": request.seed, "progress": partial(extractor.show, "probing")}
-    probes = fit(states[0], labels[0], states[1], labels[1], metric=metric, **options)
+    progress = partial(extractor.show, "probing")
+    probes = fit(states[0], labels[0], states[1], labels[1], metric=metric, progress=progress)
     ends = [
         (None, None) if value is None or error is None else (value - error, value + error)
         for value, error in zip(probes.values, probes.standard_errors, strict=True)

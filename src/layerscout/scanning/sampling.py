@@ -16,7 +16,6 @@ from layerscout.scanning.extraction import Extracted, Extractor
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
-    Debiased,
     Estimate,
     Quality,
     Source,
@@ -182,7 +181,7 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
             states = sampled.extracted.states[context.extractor.poolings[0]]
             results = estimate_states(decide, states, sampled.sample, rare)
             sampled = replace(sampled, known={decide: results})
-            reason = _decide(results, len(sizes), context.request.within)
+            reason = _decide(decide, results, len(sizes), context.request.within)
         if reason is not None:
             break
     else:
@@ -191,9 +190,9 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     return replace(sampled, looks=len(sizes), reason=reason)
 
 
-def _decide(results: Sequence[Estimate | None], looks: int, within: float) -> str | None:
-    """Say why the best state is found; None if it takes more examples."""
-    if any(isinstance(result, Debiased) for result in results):  # of which the lowest is the best
+def _decide(key: str, results: Sequence[Estimate | None], looks: int, within: float) -> str | None:
+    """Say why the best state by a score is found; None if it takes more examples."""
+    if SCORES[key].better == "lower":
         decision = decide_lowest(results, looks, tolerance=CLOSE)
         best, is_close = decision.best, decision.close
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"

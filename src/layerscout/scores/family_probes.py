@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ def train_family_probes(
     learning_rate: float = FAMILY_RATE,
     epochs: int = 20,
     batch_size: int = 8,
-    seeds: int = 1,
-    seed: int = 0,
+    seeds: Sequence[int] = (0,),
     choices: int = 1,
     progress: Report | None = None,
 ) -> Probes:
@@ -51,8 +50,7 @@ def train_family_probes(
         learning_rate: the highest; see `FAMILY_RATES`.
         epochs: passes over the training rows.
         batch_size: examples of a step.
-        seeds: trainings of every state.
-        seed: of the first training; the others count on from it.
+        seeds: of the trainings of every state.
         choices: C, the consecutive states of an example, one for each choice; 1 if it has none.
         progress: told the epochs done and all of them.
 
@@ -62,18 +60,19 @@ def train_family_probes(
     judge, numbers = choose_metric(metric, y), y.dtype.kind == "f"
     targets = torch.from_numpy(y.astype(np.float32) if y.dtype.kind in "fb" else y)
     finite = [s for s in range(len(train)) if all_finite(train[s]) and all_finite(validation[s])]
-    reached, kept = np.full((len(train), seeds), np.nan), np.zeros((len(train), seeds), np.int64)
+    shape = len(train), len(seeds)
+    reached, kept = np.full(shape, np.nan), np.zeros(shape, np.int64)
 
     def read(states: np.ndarray, rows: np.ndarray) -> Tensor:
         at = np.ix_(np.array(finite), expand_choices(rows, choices))
         return torch.from_numpy(np.asarray(states[at], dtype=np.float32))
 
-    for number in range(seeds if finite else 0):
-        rng, curve = np.random.default_rng(seed + number), []
+    for number, seed in enumerate(seeds if finite else ()):
+        rng, curve = np.random.default_rng(seed), []
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + number)
+            torch.manual_seed(seed)
             steps = epochs * -(-len(y) // batch_size)
-            head = head_factory(seed + number).cpu()  # where the states are
+            head = head_factory(seed).cpu()  # where the states are
             heads = _Heads(head, len(finite), learning_rate, steps, choices)
             for epoch in range(epochs):
                 for rows in in_chunks(rng.permutation(len(y)), batch_size):
@@ -83,7 +82,7 @@ def train_family_probes(
                 finished = [each[:, 0] if numbers else each for each in outputs]
                 curve.append([judge(yv, o) if np.isfinite(o).all() else np.nan for o in finished])
                 if progress is not None:
-                    progress(number * epochs + epoch + 1, seeds * epochs)
+                    progress(number * epochs + epoch + 1, len(seeds) * epochs)
         curves = np.where(np.isfinite(curve), curve, -np.inf)
         reached[finite, number], kept[finite, number] = (
             curves.max(axis=0),

@@ -14,18 +14,16 @@ from layerscout.data import check_metric
 from layerscout.errors import InputError
 from layerscout.models import check_family
 from layerscout.plans import (
-    Method,
     Plan,
     apply_method,
     arrange,
     check_tied,
     check_tunes_blocks,
     check_untied,
-    default_learning_rate,
     make_edits,
     make_method,
     make_plan,
-    preset_rates,
+    usual_rates,
 )
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.arguments import expand_sweep
@@ -183,7 +181,9 @@ def make_tunings(
     check_tunes_blocks(plan, method)
     if not given.get("untie") and not given.get("edits"):
         check_tied(plan, shape.weights)
-    rates = _list_rates(grid, given, plan, method, task.name)
+    rates = _list_rates(grid, given) or usual_rates(
+        given.get("preset"), str(given["plan"]), plan, method, task.name, shape.hidden_size
+    )
     given = spell_out(given, task, method, full=plan.tunes_all(blocks) and method.name == "full")
     if keep:
         check_readable(given, method)
@@ -194,25 +194,18 @@ def make_tunings(
     if best is not None:
         values["best"] = best
     models, name = (given.pop("model"),), given.pop("task")
-    for rate in rates or [default_learning_rate(plan, shape.hidden_size, method)]:
+    for rate in rates:
         arguments = given | {"learning_rate": float(rate)}
         trial = context.make_trial("tune", models, name, arguments, given["seed"], keep=keep)
         yield replace(cell, values=values | {"learning_rate": f"{rate:g}"}, trial=trial)
 
 
-def _list_rates(
-    grid: Grid, given: Mapping[str, Any], plan: Plan, method: Method, task: str
-) -> Sequence[float] | None:
-    """Return the learning rates of a cell: of its grid, of its settings or of its preset."""
-    strategy, preset = str(given["plan"]), given.get("preset")
+def _list_rates(grid: Grid, given: Mapping[str, Any]) -> Sequence[float]:
+    """Return the learning rates that a recipe has for a cell; none for the usual ones."""
     if "learning_rate" in grid.axes:
         return list(grid.label_values("learning_rate").values())
-    by_plan = grid.rates.get(strategy, grid.rates.get("other"))
-    if by_plan is not None:
-        return by_plan
-    if "learning_rate" in given:
-        return [given["learning_rate"]]
-    return None if preset is None else preset_rates(preset, strategy, plan, method, task)
+    own = [given["learning_rate"]] if "learning_rate" in given else []
+    return grid.rates.get(str(given["plan"]), grid.rates.get("other", own))
 
 
 def _resolve_plan(cell: Cell, blocks: int, context: TrialContext) -> tuple[Plan, int | None]:

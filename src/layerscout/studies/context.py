@@ -32,7 +32,7 @@ from layerscout.models import (
     make_config,
     model_shape,
 )
-from layerscout.plans import ModelShape, TuneRequest
+from layerscout.plans import MAX_LENGTH, ModelShape
 from layerscout.states import DEFAULT_LIMIT, fingerprint_task
 from layerscout.studies.trial import DRAWING, Store, Trial
 
@@ -271,7 +271,7 @@ class TrialContext:
         if name not in self._checked:
             self.examples(task, drawing)
             self._checked.add(name)
-        if rest.get("max_length") == TuneRequest.max_length:  # of every verb
+        if rest.get("max_length") == MAX_LENGTH:
             del rest["max_length"]
         contents = (*map(self.content, models), self.task_content(task))
         return Trial(verb, models, task, rest | drawing, contents, keep)

@@ -15,6 +15,7 @@ import torch
 from layerscout.data import Task, require_validation
 from layerscout.evaluating import HEAD_EXAMPLES
 from layerscout.plans import (
+    MAX_LENGTH,
     ModelShape,
     Plan,
     Settings,
@@ -75,7 +76,7 @@ def estimate_trial(
     drawing = {name: trial.arguments[name] for name in DRAWING if name in trial.arguments}
     drawing.pop("sample_seed", None)
     task = context.examples(trial.task, drawing)
-    length = trial.arguments.get("max_length", 128)
+    length = trial.arguments.get("max_length", MAX_LENGTH)
     name = json.dumps([model, trial.task, drawing, length], sort_keys=True)
     if name not in lengths:
         lengths[name] = mean_tokens(context, model, trial, task)
@@ -112,14 +113,13 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
     given = dict(trial.arguments)
     plan = Plan.from_dict(given["plan"])
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
-    n = task.train.examples
     lengths = ("epochs", "max_steps", "batch_size", "accumulation")
     settings = Settings(**{name: given[name] for name in lengths if name in given})
     work = Work(
         examples=len(task.train),
         validation=len(require_validation(task)),
         tokens=tokens,
-        epochs=settings.steps(n) / settings.steps_per_epoch(n),
+        epochs=settings.count_epochs(task.train.examples),
         cached=not given.get("trunk_dropout", False),
     )
     total, once = cost(plan, shape, work, method).train, trunk_flops(plan, shape, work)
@@ -132,9 +132,9 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
 
 def mean_tokens(context: TrialContext, model: str, trial: Trial, task: Task) -> float:
     """Return the mean number of tokens of a sample of a task's texts, by a model's tokenizer."""
+    length = trial.arguments.get("max_length", MAX_LENGTH)
     if context.stands_in(trial.task):
-        return float(min(TASKS[task.name][2], trial.arguments.get("max_length", 128)))
-    length = trial.arguments.get("max_length", 128)
+        return float(min(TASKS[task.name][2], length))
     rows = np.linspace(0, len(task.train) - 1, min(SAMPLE, len(task.train))).astype(int)
     split = task.train.take(rows)
     if context.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens

@@ -11,9 +11,9 @@ import numpy as np
 from layerscout.data import (
     Split,
     Tags,
+    evaluate,
     find_spans,
     list_metrics,
-    predict_labels,
     require_validation,
     settle_thresholds,
 )
@@ -155,13 +155,11 @@ def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str,
     # Characters are counted from the beginning of the first sentence, with a space after every one.
     offsets = starts[chosen.bounds[:-1]].tolist()
 
-    def place(ids: np.ndarray) -> set[tuple[int, int, str]]:
-        return {
-            (int(starts[first]), int(ends[last]), tags.types[number])
-            for number, first, last in zip(*find_spans(tags, ids), strict=True)
-        }
-
-    found = {
+    true = {
+        (int(starts[first]), int(ends[last]), tags.types[number])
+        for number, first, last in zip(*find_spans(tags, chosen.labels), strict=True)
+    }
+    predicted = {
         (start + offset, end + offset, kind if kind in tags.types else tags.types[0])
         for offset, some in zip(
             offsets,
@@ -170,19 +168,14 @@ def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str,
         )
         for start, end, kind in some
     }
-    true, by_words = place(chosen.labels), place(predict_labels(chosen.labels, logits[of_rows]))
     _, owners, places = tuning.validation.tokens.spread()
     return {
         "sentences": len(rows),
-        "entity_f1": _find_f1(true, found),
-        "by_words": _find_f1(true, by_words),
+        "entity_f1": 2 * len(true & predicted) / max(1, len(true) + len(predicted)),
+        "by_words": evaluate("entity_f1", chosen.labels, logits[of_rows], tags=tags),
         "words": len(split.labels),
         "split_words": len(np.unique(owners[places != 0])),
     }
-
-
-def _find_f1(true: set[Any], found: set[Any]) -> float:
-    return 2 * len(true & found) / max(1, len(true) + len(found))
 
 
 def _warn_of_pipeline(pipeline: Mapping[str, Any] | None) -> list[str]:

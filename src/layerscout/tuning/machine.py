@@ -33,15 +33,15 @@ def expect_memory(tuning: Tuning) -> int:
     texts = -(-examples // make_accelerator().num_processes) * training.answers.choices
     longest = int(validation.tokens.lengths.max())
     predicted = []
-    for sweep in tuning.sweeps:
+    for rated in tuning.plans:
         step = describe_step(
             encoder,
             texts=texts,
             tokens=int(training.tokens.lengths.max()),
             scored=min(encoder.token_budget, longest * len(validation.tokens)),
-            copies=1 + (len(sweep.rates) > 1) + (len(tuning.request.seed) > 1),
+            copies=1 + (len(rated.rates) > 1) + (len(tuning.request.seed) > 1),
         )
-        predicted.append(peak_memory(sweep.choice.plan, tuning.shape, step, tuning.method))
+        predicted.append(peak_memory(rated.choice.plan, tuning.shape, step, tuning.method))
     return max(predicted)
 
 

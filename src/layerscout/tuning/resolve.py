@@ -32,9 +32,8 @@ from layerscout.plans import (
     Work,
     check_untied,
     default_head_rate,
-    default_learning_rate,
-    preset_rates,
     ranges,
+    usual_rates,
 )
 from layerscout.progress import Show
 from layerscout.scores import DEFAULT, SCORES
@@ -57,7 +56,7 @@ SavedAs = Literal["checkpoint", "peft", "ours"]
 
 
 @dataclass(frozen=True)
-class Sweep:
+class RatedPlan:
     """A plan with the learning rates that it is tuned with."""
 
     choice: Choice
@@ -78,7 +77,7 @@ class Tuning(Target):
         classifier: what reads the last state.
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
-        sweeps: the plan, and perhaps the one to compare with, with their rates.
+        plans: the plan, and perhaps the one to compare with, with their rates.
         scan_seconds: what the scan took, where it was made for this tuning.
         warnings: what the reader of the result should know.
     """
@@ -92,7 +91,7 @@ class Tuning(Target):
     classifier: Classifier
     cache_limit: int
     saved_as: SavedAs
-    sweeps: Sequence[Sweep]
+    plans: Sequence[RatedPlan]
     scan_seconds: float | None
     warnings: Sequence[str]
 
@@ -155,7 +154,7 @@ def resolve(
         examples=len(training.tokens),
         validation=len(validation.tokens),
         tokens=float(training.tokens.lengths.mean()),
-        epochs=_count_epochs(settings, training),
+        epochs=settings.count_epochs(len(training)),
         cached=cache_limit > 0 and not request.trunk_dropout,
     )
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
@@ -164,6 +163,13 @@ def resolve(
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     if classifier == "family" and not request.draws_head:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
+
+    def rate(choice: Choice) -> RatedPlan:
+        rates = request.learning_rate or usual_rates(
+            request.preset, choice.strategy, choice.plan, method, task.name, shape.hidden_size
+        )
+        return RatedPlan(choice, rates)
+
     return Tuning(
         **vars(target),
         available=available.train.examples,
@@ -171,11 +177,11 @@ def resolve(
         validation=validation,
         request=request,
         settings=settings,
-        work=replace(work, epochs=_count_epochs(settings, training), cached=True),
+        work=replace(work, epochs=settings.count_epochs(len(training)), cached=True),
         classifier=classifier,
         cache_limit=cache_limit,
         saved_as=saved_as,
-        sweeps=[Sweep(choice, _list_rates(choice, request, target)) for choice in choices],
+        plans=[rate(choice) for choice in choices],
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
@@ -292,11 +298,6 @@ def _make_scan(
         )
 
 
-def _count_epochs(settings: Settings, training: Examples) -> float:
-    """Return how often the examples are passed over; the last time perhaps in part."""
-    return settings.steps(len(training)) / settings.steps_per_epoch(len(training))
-
-
 def _check_choices(choices: Sequence[Choice], target: Target) -> list[str]:
     """Raise for plans that the encoder cannot have; return what the reader should know of them."""
     from layerscout.models import check_method
@@ -313,15 +314,6 @@ def _check_choices(choices: Sequence[Choice], target: Target) -> list[str]:
     frozen = ranges(sorted(fresh - set(plan.tuned)))
     text = f"blocks {frozen} are re-initialised but not tuned, so they stay random"
     return [text] if frozen else []
-
-
-def _list_rates(choice: Choice, request: TuneRequest, target: Target) -> Sequence[float]:
-    """Return a plan's learning rates: the request's, the preset's, or else the usual one."""
-    rates: Sequence[float] | None = request.learning_rate
-    plan, method = choice.plan, target.method
-    if rates is None and request.preset is not None:
-        rates = preset_rates(request.preset, choice.strategy, plan, method, target.task.name)
-    return rates or (default_learning_rate(plan, target.shape.hidden_size, method),)
 
 
 def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:

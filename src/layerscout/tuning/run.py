@@ -92,11 +92,11 @@ def tune(
         warnings += snapshots.notes if snapshots is not None else ()
         hooks = Hooks(show, running, snapshots, predicted)
         tuned: list[TunedPlan] = []
-        for number, sweep in enumerate(tuning.sweeps, start=1):
+        for number, rated in enumerate(tuning.plans, start=1):
             # Whatever finds a plan's parameters stands here: from its splits to a `TunedPlan`.
-            splits = compute_trunk(tuning, sweep.choice.plan, show)
+            splits = compute_trunk(tuning, rated.choice.plan, show)
             try:
-                tuned.append(train_plan(tuning, sweep, splits, hooks, number))
+                tuned.append(train_plan(tuning, rated, splits, hooks, number))
             except NothingFinishedError as error:
                 if not tuned:
                     if snapshots is not None:  # nothing in them is worth continuing

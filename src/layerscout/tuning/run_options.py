@@ -144,7 +144,7 @@ class RunOptions(Options):
         if not self.checkpoints:
             return
         seeds = len(tuning.request.seed)
-        check_single(self.checkpoints, sum(len(sweep.rates) * seeds for sweep in tuning.sweeps))
+        check_single(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "
@@ -209,7 +209,7 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
     """Return what is trained on what and how: what must be the same to continue a training."""
     encoder, request = tuning.encoder, tuning.request
     fingerprint = fingerprint_encoder(encoder, encoder.blocks)
-    first, *others = tuning.sweeps
+    first, *others = tuning.plans
     splits = {
         f"{name} examples": hash_content(
             fingerprint, split.tokens, {"labels": split.answers.labels.tolist()}
@@ -224,7 +224,7 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         "second plan": others[0].choice.plan.notation if others else None,
         "method": {"name": tuning.method.name, **asdict(tuning.method)},
         **asdict(tuning.settings),
-        "learning rates": [list(sweep.rates) for sweep in tuning.sweeps],
+        "learning rates": [list(rated.rates) for rated in tuning.plans],
         "seeds": list(request.seed),
         "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
         "classifier": tuning.classifier,

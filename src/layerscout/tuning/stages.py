@@ -27,7 +27,7 @@ from layerscout.states import (
     is_first_process,
     join_process_group,
 )
-from layerscout.tuning.resolve import Sweep, Tuning
+from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.stepping import Run, pick_epoch
@@ -80,13 +80,13 @@ class TunedPlan:
 
 
 def train_plan(
-    tuning: Tuning, sweep: Sweep, splits: tuple[Examples, Examples], hooks: Hooks, number: int
+    tuning: Tuning, rated: RatedPlan, splits: tuple[Examples, Examples], hooks: Hooks, number: int
 ) -> TunedPlan:
     """Train a plan with every rate and seed, each from a head of its own, and keep the best run.
 
     Args:
         tuning: what every run starts from.
-        sweep: the plan, the rates and the seeds.
+        rated: the plan, the rates and the seeds.
         splits: the training and the validation split, with what the trunk computed.
         hooks: what is shown, written and reported.
         number: of the plan, from 1.
@@ -94,11 +94,11 @@ def train_plan(
     Raises:
         NothingFinishedError: if no run came to the end of an epoch with a finite loss.
     """
-    plan, keep = sweep.choice.plan, tuning.settings.keep
+    plan, keep = rated.choice.plan, tuning.settings.keep
     runs: list[Run] = []
     # How a rate ranks, the number of its best run, and the parameters of that.
     champion: tuple[tuple[int, float], int, Mapping[str, Tensor]] | None = None
-    for rate in sweep.rates:
+    for rate in rated.rates:
         values: list[float] = []
         best: tuple[float, int, Mapping[str, Tensor]] | None = None
         for seed in tuning.request.seed:
@@ -119,7 +119,7 @@ def train_plan(
             f"no run of {plan.notation} finished an epoch: with learning rate "
             f"{runs[0].learning_rate:g} {runs[0].stopped}; {remedy}"
         )
-    return TunedPlan(sweep.choice, tuple(runs), *champion[1:], splits)
+    return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
 
 
 def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Examples]:

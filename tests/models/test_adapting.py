@@ -20,6 +20,7 @@ from inputs import expect_refused
 from layerscout.models import (
     base_of,
     check_method,
+    hash_base,
     load,
     locate_parameters,
     make_classifier,
@@ -31,7 +32,6 @@ from layerscout.models import (
     untie_blocks,
 )
 from layerscout.models.adapters import Bottleneck, Prefix
-from layerscout.models.saved_adapters import hash_base
 from layerscout.plans import Adapter, LoRA, Plan, PrefixTuning, make_plan
 from tiny import POSITIONS, inputs_of, is_norm, logits_of, tiny_checkpoint, trains
 from tuned import copied, differing, load as load_tiny

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from layerscout.cli.threads import advise_threads, limit_threads
-from layerscout.cluster import Cluster
 from layerscout.errors import DiskError, InputError, UnfinishedError, escape_controls
 from layerscout.plans import COUNT, Options, option
+
+if TYPE_CHECKING:
+    from layerscout.cluster import Cluster
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model folder, a hub id, or 'demo'.")]
 Data = Annotated[
@@ -159,6 +161,8 @@ class Placement:
 
     def cluster(self, device: str) -> Cluster:
         """Describe the cluster that is asked for."""
+        from layerscout.cluster import Cluster
+
         return Cluster(self.address, self.cpus, self.gpus, device)
 
 

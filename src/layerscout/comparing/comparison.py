@@ -17,7 +17,7 @@ import numpy as np
 from layerscout.data import Split, Task, make_targets, sample
 from layerscout.errors import InputError, check_integer
 from layerscout.files import make_output_folder, write_files
-from layerscout.models import Encoder, load_config
+from layerscout.models import Encoder, load_config, warn_of_cut_inputs
 from layerscout.plans import (
     CompareRequest,
     Pooling,
@@ -27,7 +27,7 @@ from layerscout.plans import (
 )
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import render_result
-from layerscout.scanning import Extractor, warn_of_cut_inputs
+from layerscout.scanning import Extractor
 from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
 from layerscout.states import DEFAULT_LIMIT, States
 

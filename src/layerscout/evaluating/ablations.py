@@ -27,21 +27,16 @@ from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     Tokens,
-    choose_head_pooling,
-    edit,
     eval_mode,
     find_head_token,
     take_tokens,
-)
-from layerscout.plans import Edit, EvaluateRequest, format_edits
-from layerscout.progress import Show
-from layerscout.scanning import (
-    Extractor,
-    read_states,
     warn_of_cut_inputs,
     warn_of_dropped_words,
 )
-from layerscout.scores import Metric, train_family_probes
+from layerscout.plans import Edit, EvaluateRequest, format_edits
+from layerscout.progress import Show
+from layerscout.scanning import Extractor
+from layerscout.scores import Metric
 from layerscout.states import Examples, make_batch, make_batches, predict, resume_from_states
 
 # The ablations that `edits` may name: every state that the head could read, every span of blocks.
@@ -154,6 +149,8 @@ def predict_all(
         if "truncate" in ablations:
             by_edit |= {f"truncate:{s}": truncated[s] for s in range(1, encoder.blocks)}
         for number, edits in enumerate(single):
+            from layerscout.models import edit
+
             extractor.show("judging edits", number, len(single), format_edits(edits))
             with edit(classifier, edits, seed=seed):
                 logits = predict(encoder, classifier, data).numpy()
@@ -187,7 +184,7 @@ def judge_edits(
 def list_warnings(outputs: Outputs, max_length: int) -> list[str]:
     """Return what the reader of the figures should know of inputs and logits."""
     warnings = warn_of_cut_inputs(outputs.tokens.truncated, len(outputs.tokens), max_length)
-    warnings += warn_of_dropped_words(outputs.tokens)
+    warnings += warn_of_dropped_words(outputs.tokens.dropped)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.skipped.items()}
     named = {**outputs.logits, **spans}
     if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:
@@ -233,6 +230,8 @@ def check_heads(
     if heads and "truncate" not in ablations:
         raise InputError("heads are tuned again at every state; add the edit truncate")
     for encoder in heads:
+        from layerscout.models import choose_head_pooling
+
         choose_head_pooling(encoder)
 
 
@@ -266,6 +265,10 @@ def tune_heads(
         metric: judges its logits.
         request: the rates, epochs and batch size.
     """
+    from layerscout.models import choose_head_pooling
+    from layerscout.scanning import read_states
+    from layerscout.scores import train_family_probes
+
     name, validation = extractor.encoder.name, require_validation(task)
     pooling = choose_head_pooling(extractor.encoder)
     extractor = replace(extractor, poolings=(pooling,))

@@ -48,6 +48,8 @@ from layerscout.models import (
     Precision,
     arrange_blocks,
     base_of,
+    describe_model,
+    describe_task,
     holds_trained,
     load_trained,
     load_tuned_classifier,
@@ -65,11 +67,7 @@ from layerscout.plans import (
 )
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import describe_tuning, list_chosen, render_result
-from layerscout.scanning import (
-    Extractor,
-    describe_model,
-    describe_task,
-)
+from layerscout.scanning import Extractor
 from layerscout.scores import EvaluationResult, judge_majority, make_judge
 from layerscout.states import DEFAULT_LIMIT
 

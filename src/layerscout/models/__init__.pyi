@@ -37,6 +37,8 @@ from .edits import (
 )
 from .encoder import (
     Encoder as Encoder,
+    describe_model as describe_model,
+    hash_base as hash_base,
     holds_exactly as holds_exactly,
 )
 from .exports import (
@@ -78,7 +80,6 @@ from .methods import (
 )
 from .pooling import take_tokens as take_tokens
 from .saved_adapters import (
-    hash_base as hash_base,
     holds_trained as holds_trained,
     load as load,
     load_trained as load_trained,
@@ -92,7 +93,10 @@ from .shapes import (
 )
 from .tokens import (
     Tokens as Tokens,
+    describe_task as describe_task,
     name_empty_text as name_empty_text,
     overlap_windows as overlap_windows,
+    warn_of_cut_inputs as warn_of_cut_inputs,
+    warn_of_dropped_words as warn_of_dropped_words,
 )
 from .versions import find_oldest as find_oldest

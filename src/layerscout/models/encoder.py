@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from layerscout.data import Kind, Split, batch_by_length
+from layerscout.data import Kind, Split, Task, batch_by_length
 from layerscout.errors import InputError, check_integer, first_line
-from layerscout.models.architecture import keep_family, usable_positions
+from layerscout.models.architecture import keep_family, locate_parameters, usable_positions
 from layerscout.models.checkpoints import find_dtype, load_checkpoint, load_pretrained
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import (
@@ -392,3 +393,34 @@ def shorten_weights(model: Any, dtype: Computed) -> None:
     """Hold a model's weights, but not its buffers, in a dtype: rotary frequencies need float32."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
+
+
+def hash_base(encoder: Encoder, head: int) -> str:
+    """Hash all weights of an encoder up to state `head`, whatever library holds them.
+
+    Returns:
+        A sha256 in hexadecimal, of names, shapes and values in float32.
+    """
+    named = dict(encoder.model.named_parameters(remove_duplicate=False))
+    digest = hashlib.sha256()
+    for name, place in sorted(locate_parameters(encoder.model).items()):
+        if place == "head" or (isinstance(place, tuple) and min(place) > head):
+            continue
+        values = named[name].detach().to("cpu", torch.float32).contiguous()
+        digest.update(f"{name} {list(values.shape)}\n".encode())
+        digest.update(values.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
+    """Return what the JSON files hold of a model."""
+    # A head for multiple choice has one output, read for each choice; one for numbers has one too.
+    outputs = 1 if task.kind in ("regression", "multiple_choice") else len(task.labels)
+    return {
+        "name": encoder.name,
+        "source": encoder.source,
+        "revision": encoder.revision,
+        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "reads": encoder.family.reads,
+        **asdict(encoder.shape(outputs)),
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -15,11 +14,10 @@ import torch
 from layerscout.data import Kind
 from layerscout.errors import InputError
 from layerscout.files import replace_folder
-from layerscout.models.architecture import locate_parameters
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
-from layerscout.models.encoder import Encoder
+from layerscout.models.encoder import Encoder, hash_base
 from layerscout.models.exports import save_tokenizer
 from layerscout.models.methods import TrainableModel, make_trainable
 from layerscout.models.versions import save_config
@@ -214,23 +212,6 @@ def load_trained(
     if method.saved == "apart":
         model.save_pretrained = _refuse_to_save
     return replace(encoder, name=str(folder)), model, kind
-
-
-def hash_base(encoder: Encoder, head: int) -> str:
-    """Hash all weights of an encoder up to state `head`, whatever library holds them.
-
-    Returns:
-        A sha256 in hexadecimal, of names, shapes and values in float32.
-    """
-    named = dict(encoder.model.named_parameters(remove_duplicate=False))
-    digest = hashlib.sha256()
-    for name, place in sorted(locate_parameters(encoder.model).items()):
-        if place == "head" or (isinstance(place, tuple) and min(place) > head):
-            continue
-        values = named[name].detach().to("cpu", torch.float32).contiguous()
-        digest.update(f"{name} {list(values.shape)}\n".encode())
-        digest.update(values.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:

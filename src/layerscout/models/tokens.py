@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int32, Int64, UInt8
 from torch import Tensor
 
-from layerscout.data import concatenate_ranges
+from layerscout.data import Split, Task, concatenate_ranges
 from layerscout.plans import ReadToken
 
 
@@ -397,3 +397,56 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
         truncated=sum(bool(e.overflowing) for e in encodings),
         empty=sum(not mask.any() for mask in masks),
     )
+
+
+def warn_of_cut_inputs(
+    truncated: int, texts: int, max_length: int, *, what: str = "inputs", by: str = ""
+) -> list[str]:
+    """Warn of inputs that were cut; nothing where none was."""
+    if not truncated:
+        return []
+    return [
+        f"{truncated:,} of {texts:,} {what} were longer than {max_length} tokens{by} and were cut "
+        "(--max-length)"
+    ]
+
+
+def warn_of_dropped_words(dropped: int, *, what: str = "words") -> list[str]:
+    """Warn of labelled words that the tokenizer makes nothing of; nothing where there was none."""
+    if not dropped:
+        return []
+    return [
+        f"{dropped:,} {what} are dropped by the tokenizer, such as empty ones, and are "
+        "read as its unknown token"
+    ]
+
+
+def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
+    """Return what the JSON files hold of a task of which `split` was read, in so many tokens.
+
+    Where words are labelled, the examples are sentences, and the split may be of single words.
+    """
+    words = {}
+    if task.kind == "token_classification":
+        words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
+    counts: np.ndarray
+    if task.kind == "regression":
+        counts = np.empty(0)
+    elif task.kind == "multi_label_classification":
+        counts = split.labels.sum(axis=0)
+    else:
+        counts = np.bincount(split.labels, minlength=len(task.labels))
+    used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
+    return {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "metric": task.metric,
+        "columns": dict(task.columns),
+        "examples_used": used,
+        "examples_available": len(task.train),
+        **words,
+        "validation_examples": None if task.validation is None else len(task.validation),
+        "examples_per_class": [int(count) for count in counts],
+        "tokens_per_example": float(lengths.mean()),
+    }

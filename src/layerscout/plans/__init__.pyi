@@ -1,7 +1,6 @@
 import layerscout.plans.typed_options as typed
 
 from .auto import (
-    Choice as Choice,
     HeadSuggestion as HeadSuggestion,
     ListedStrategy as ListedStrategy,
     choose as choose,
@@ -74,6 +73,7 @@ from .papers import (
     usual_rates as usual_rates,
 )
 from .plan import (
+    Choice as Choice,
     ModelShape as ModelShape,
     Parameters as Parameters,
     Plan as Plan,

@@ -10,17 +10,8 @@ from layerscout.errors import InputError
 from layerscout.plans.costs import Cost, Work, cost, full_cost
 from layerscout.plans.methods import FULL, Full, Method, apply_method, check_untied
 from layerscout.plans.options import BUDGET
-from layerscout.plans.plan import ModelShape, Plan, check_tied
+from layerscout.plans.plan import Choice, ModelShape, Plan, check_tied
 from layerscout.plans.strategies import make_plan
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen: a plan, the strategy it comes from, and why."""
-
-    plan: Plan
-    strategy: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,15 @@ class Plan:
         return plan
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen: a plan, the strategy it comes from, and why."""
+
+    plan: Plan
+    strategy: str
+    reason: str
+
+
 def check_embeddings(plan: Plan, blocks: int) -> None:
     """Raise for a plan of embeddings whose notation would be that of one without them.
 

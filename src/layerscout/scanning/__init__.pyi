@@ -1,15 +1,7 @@
-from .extraction import (
-    Extractor as Extractor,
-    warn_of_cut_inputs as warn_of_cut_inputs,
-    warn_of_dropped_words as warn_of_dropped_words,
-)
+from .extraction import Extractor as Extractor
 from .model_scores import GRADIENT_EXAMPLES as GRADIENT_EXAMPLES, read_states as read_states
 from .planning import Planning as Planning, name_head as name_head
-from .result import (
-    Scan as Scan,
-    describe_model as describe_model,
-    describe_task as describe_task,
-)
+from .result import Scan as Scan
 from .run import scan as scan
 from .sampling import ScanContext as ScanContext, draw_sample as draw_sample
 from .scoring import (

@@ -201,28 +201,6 @@ def narrow(split: Split, rows: np.ndarray) -> tuple[Split, np.ndarray]:
     return part, rows - split.bounds[of_words] + part.bounds[own.reshape(-1)]
 
 
-def warn_of_cut_inputs(
-    truncated: int, texts: int, max_length: int, *, what: str = "inputs", by: str = ""
-) -> list[str]:
-    """Warn of inputs that were cut; nothing where none was."""
-    if not truncated:
-        return []
-    return [
-        f"{truncated:,} of {texts:,} {what} were longer than {max_length} tokens{by} and were cut "
-        "(--max-length)"
-    ]
-
-
-def warn_of_dropped_words(tokens: Tokens | Extracted, *, what: str = "words") -> list[str]:
-    """Warn of labelled words that the tokenizer makes nothing of; nothing where there was none."""
-    if not tokens.dropped:
-        return []
-    return [
-        f"{tokens.dropped:,} {what} are dropped by the tokenizer, such as empty ones, and are "
-        "read as its unknown token"
-    ]
-
-
 def _start_progress(tokens: Tokens, show: Show, stage: str) -> Callable[[np.ndarray], None]:
     """Return what shows the texts done and their rate."""
     # The bar counts tokens: the longest texts come first, so texts would promise too late an end.

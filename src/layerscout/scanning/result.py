@@ -11,8 +11,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from layerscout.errors import InputError, check_integer, make_unknown_error
 from layerscout.files import make_output_folder, read_json, write_files
 from layerscout.plans import (
@@ -29,8 +27,6 @@ from layerscout.scores import DEFAULT, Score
 if TYPE_CHECKING:
     import pandas as pd
 
-    from layerscout.data import Split, Task
-    from layerscout.models import Encoder
     from layerscout.plans import PlanOptions
 
 
@@ -231,48 +227,3 @@ class Scan:
             raise InputError(f"{path} is not a scan: it lacks {error}; scan again") from error
         except (ValueError, TypeError, AttributeError, InputError) as error:
             raise InputError(f"{path} is not a scan: {error!s:.300}; scan again") from error
-
-
-def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
-    """Return what the JSON files hold of a model."""
-    # A head for multiple choice has one output, read for each choice; one for numbers has one too.
-    outputs = 1 if task.kind in ("regression", "multiple_choice") else len(task.labels)
-    return {
-        "name": encoder.name,
-        "source": encoder.source,
-        "revision": encoder.revision,
-        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
-        "reads": encoder.family.reads,
-        **asdict(encoder.shape(outputs)),
-    }
-
-
-def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
-    """Return what the JSON files hold of a task of which `split` was read, in so many tokens.
-
-    Where words are labelled, the examples are sentences, and the split may be of single words.
-    """
-    words = {}
-    if task.kind == "token_classification":
-        words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
-    counts: np.ndarray
-    if task.kind == "regression":
-        counts = np.empty(0)
-    elif task.kind == "multi_label_classification":
-        counts = split.labels.sum(axis=0)
-    else:
-        counts = np.bincount(split.labels, minlength=len(task.labels))
-    used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
-    return {
-        "name": task.name,
-        "kind": task.kind,
-        "labels": list(task.labels),
-        "metric": task.metric,
-        "columns": dict(task.columns),
-        "examples_used": used,
-        "examples_available": len(task.train),
-        **words,
-        "validation_examples": None if task.validation is None else len(task.validation),
-        "examples_per_class": [int(count) for count in counts],
-        "tokens_per_example": float(lengths.mean()),
-    }

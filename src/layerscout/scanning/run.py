@@ -9,10 +9,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from layerscout.cluster import Cluster
 from layerscout.data import HELD_OUT, Task
 from layerscout.errors import InputError
-from layerscout.models import Encoder, Precision, hash_base
+from layerscout.models import (
+    Encoder,
+    Precision,
+    describe_model,
+    describe_task,
+    hash_base,
+    warn_of_cut_inputs,
+    warn_of_dropped_words,
+)
 from layerscout.plans import (
     Pooling,
     ScanRequest,
@@ -23,13 +30,13 @@ from layerscout.plans import (
 )
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import name_labels
-from layerscout.scanning.extraction import Extractor, warn_of_cut_inputs, warn_of_dropped_words
+from layerscout.scanning.extraction import Extractor
 from layerscout.scanning.model_scores import (
     score_gradients,
     score_weights,
     train_probes,
 )
-from layerscout.scanning.result import Scan, describe_model, describe_task
+from layerscout.scanning.result import Scan
 from layerscout.scanning.sampling import Sampled, ScanContext, draw_sample
 from layerscout.scanning.scoring import (
     refuse_score,
@@ -51,6 +58,7 @@ from layerscout.scores import (
 from layerscout.states import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
+    from layerscout.cluster import Cluster
     from layerscout.plans import ScanOptions
 
 # What computes the scores that need more than states; its time is counted under the source.
@@ -264,7 +272,7 @@ def _collect_warnings(
     context: ScanContext, sampled: Sampled, scores: Mapping[str, Score], broken: Sequence[int]
 ) -> list[str]:
     extracted, used = sampled.extracted, len(sampled.split)
-    warnings = [*extracted.warnings, *warn_of_dropped_words(extracted)]
+    warnings = [*extracted.warnings, *warn_of_dropped_words(extracted.dropped)]
     warnings += warn_of_cut_inputs(extracted.truncated, used, context.extractor.max_length)
     if extracted.empty:
         warnings.append(

@@ -24,11 +24,9 @@ from layerscout.plans import (
     check_option,
     check_tied,
     check_tunes_blocks,
-    choose,
     make_method,
     make_plan,
     split_embeddings,
-    suggest_default_head,
 )
 from layerscout.scores import SCORES
 
@@ -183,6 +181,8 @@ def choose_plan(target: Target, work: Work, budget: float) -> Choice:
     Raises:
         InputError: if no plan fits into the budget, a share of full fine-tuning's training FLOPs.
     """
+    from layerscout.plans import choose, suggest_default_head
+
     if target.scan is None:
         named = suggest_default_head(target.shape.blocks, "there is no scan")
     else:

@@ -19,11 +19,13 @@ from layerscout.data import require_validation
 from layerscout.files import make_output_folder, replace_files, replace_folder, set_aside
 from layerscout.models import (
     TrainableModel,
+    describe_model,
+    describe_task,
     export,
     find_oldest,
     name_empty_text,
-    save_peft,
-    save_trained,
+    warn_of_cut_inputs,
+    warn_of_dropped_words,
 )
 from layerscout.plans import (
     Plan,
@@ -35,12 +37,6 @@ from layerscout.plans import (
     options_of,
 )
 from layerscout.reporting import write_card
-from layerscout.scanning import (
-    describe_model,
-    describe_task,
-    warn_of_cut_inputs,
-    warn_of_dropped_words,
-)
 from layerscout.states import make_accelerator
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
@@ -200,8 +196,12 @@ def _choose_writer(
             tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
             return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
         case "peft":
+            from layerscout.models import save_peft
+
             return partial(save_peft, trainable, encoder, max_length=max_length)
         case "ours":
+            from layerscout.models import save_trained
+
             options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.classifier}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
@@ -296,7 +296,7 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
     for name, split in (("training", tuning.training), ("validation", tuning.validation)):
         truncated, inputs = split.tokens.truncated, len(split.tokens)
         warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
-        warnings += warn_of_dropped_words(split.tokens, what=f"{name} words")
+        warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
     if warmup >= steps:
         warnings.append(

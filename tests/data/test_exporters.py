@@ -114,10 +114,12 @@ def jsonl(**columns: Any) -> str:
 
 AB, XY = ["a", "b", "c", "d"], list("xyxy")
 CSV = "text,label\na,x\nb,y\nc,x\nd,y\n"
+MANY = CSV + CSV.partition("\n")[2] * 29
 CAFES = CSV.replace("a,", "café,").encode("latin-1")
 CYRILLIC = "text,label\nкот,да\nпёс,нет\nдом,да\nлес,нет\n"
 ODD = "classes of {} begin or end with spaces or quotes, or have characters that are not shown: "
 SPILLED = "columns of x.csv without a name are not read, and have something in 1 row"
+COMMENTED = "lines above the header of x.csv that begin with # are not read: "
 BLANK = "rows of x.csv with nothing in any field are left out: "
 
 # Files as hands and scripts write them: name, content, options, texts, labels and warnings.
@@ -147,6 +149,12 @@ OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[
       "to .csv if they only enclose fields"]),
     ("x.tsv", CSV.replace(",", "\t").replace("a\t", '"a" ""b\t').replace("c", '"c"'), {},
      ['"a" ""b', "b", '"c"', "d"], XY, []),
+    ("x.csv", f"# of 2020, by hand\n#\n{CSV}", {}, AB, XY, [COMMENTED + "2"]),
+    ("x.csv", CSV.replace("text", "#text"), {"text": "#text"}, AB, XY, []),
+    # What is seen late only.
+    ("x.csv", MANY + 'f, "x"\n', {}, [*AB * 30, "f"], [*XY * 30, "x"], [SPACES]),
+    ("x.tsv", MANY.replace(",", "\t") + '"""f"""\tx\n', {}, [*AB * 30, '"f"'], [*XY * 30, "x"],
+     [UNQUOTED]),
     ("x.csv", "sep=,\n" + CSV.replace(",", ";"), {"sep": ";"}, AB, XY, []),
     ("x.csv", b"\xef\xbb\xbf" * 2 + CSV.encode(), {}, AB, XY, []),
     ("x.csv", CAFES, {"encoding": "latin-1"}, ["café", *AB[1:]], XY, []),

@@ -2,12 +2,14 @@
 
 import csv
 import re
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain, islice
 
 from layerscout.data.lines import File, read_lines
+from layerscout.data.tables import GLANCE, Source, Table, join_names, tell_content
 from layerscout.errors import InputError
 
 DELIMITED = (".csv", ".tsv")
@@ -21,6 +23,19 @@ BLANK = " \t\r\n\xa0\u200b\ufeff\x1a"
 # Where Excel writes what stands between the fields.
 DIRECTIVE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 
+# A field in quotes, with others in it as "" or as \\".
+ENCLOSED = re.compile(r'''"[^"]*(?:""[^"]*)*"|"[^"\\]*(?:\\.[^"\\]*)*"''')
+
+# The name of a column after a space.
+SPACED = re.compile(r" +\S")
+
+# What is said of a file that is written in a way which not every program reads so.
+NOTES = {
+    "spaced": "the spaces after the separators of {} are not read",
+    "escaped": 'quotes in fields of {} are written as \\" and read as quotes',
+    "row_names": "the rows of {} begin with a number that the header does not name: row names",
+}
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -28,17 +43,48 @@ class Dialect:
 
     Attributes:
         delimiter: what stands between them.
+        above: how many lines above the header are no rows.
         quoted: whether quotes enclose fields, as RFC 4180 says; else they are text.
         spaced: whether spaces after a delimiter are not part of a field.
         escaped: whether a quote in a quoted field is \\", as Spark and R's write.table have it.
         row_names: whether rows begin with a number that the header has no name for, as in R.
+        sure: whether it is read so even where the file looks as if another dialect were meant.
     """
 
     delimiter: str
+    above: int = 0
     quoted: bool = True
     spaced: bool = False
     escaped: bool = False
     row_names: bool = False
+    sure: bool = False
+
+
+class _MisfitError(InputError):
+    """Raised where a file is not written in a dialect."""
+
+
+def open_cells(file: File, sep: str | None = None) -> Source:
+    """Open a CSV or TSV file, which is read in the first way in which all of it can be.
+
+    Args:
+        file: the file.
+        sep: what stands between its fields; by default that is told from its first line.
+    """
+    ways = list_dialects(file, sep)
+
+    def read(wanted: Sequence[str] | None = None, most: int | None = None) -> Table:
+        for way in ways:
+            try:
+                return _read_cells(file, way, wanted, most)
+            except _MisfitError as error:
+                misfit = error
+        raise misfit
+
+    columns = read(most=GLANCE).columns
+    return Source(
+        file.name, {name: tell_content(some, True) for name, some in columns.items()}, read
+    )
 
 
 def read_separator(sep: str) -> str:
@@ -59,93 +105,48 @@ def tell_separator(header: str) -> str:
     return next((mark for mark in DELIMITERS if mark in unquoted), ",")
 
 
-def tell_dialect(file: File, sep: str | None = None) -> Dialect:
-    """Return how a file is written: the first way in which all of it can be read.
-
-    Args:
-        file: the file.
-        sep: what stands between its fields; by default that is told from its first line.
-    """
-    first = next((line for _, line in read_lines(file, universal=True)), "")
-    told = DIRECTIVE.fullmatch(first.rstrip("\r\n"))
-    usual = "\t" if file.suffix == ".tsv" else tell_separator(first)
-    plain = Dialect(read_separator(sep) if sep is not None else told[1] if told else usual)
+def list_dialects(file: File, sep: str | None = None) -> list[Dialect]:
+    """List how a file may be written, the most usual way first; for `sep` see `open_cells`."""
+    above = 0
+    header = ""
+    for _, header in read_lines(file, universal=True):
+        # A name of a column may begin with #, but not with a space after it, or as the only one.
+        if not header.startswith("#") or (
+            header[1:2] != " " and any(mark in header for mark in (*DELIMITERS, sep or ","))
+        ):
+            break
+        above += 1
+    if above:
+        file.note(f"lines above the header of {file.name} that begin with # are not read: {above}")
+    told = DIRECTIVE.fullmatch(header.rstrip("\r\n"))
+    usual = "\t" if file.suffix == ".tsv" else tell_separator(header)
+    mark = read_separator(sep) if sep is not None else told[1] if told else usual
+    plain = Dialect(mark, above + bool(told))
     ways = [plain, replace(plain, spaced=True), replace(plain, escaped=True)]
-    example = ""
     if file.suffix == ".tsv":
-        certain, example = _find_quotes(file, plain.delimiter)
-        plain, quoted = replace(plain, quoted=False), ways[::2]
-        # Where lines are no rows, texts have line breaks in quotes.
-        ways = [*quoted, plain] if certain else [plain, *quoted]
-    ways += [replace(way, row_names=True) for way in ways]
-    chosen = next((way for way in ways if _fits(file, way)), plain)
-    if example and not chosen.quoted:
-        file.note(
-            f"quotes at both ends of fields of {file.name} are read as text, such as "
-            f"{example!r:.60}; rename the file to .csv if they only enclose fields"
-        )
-    return chosen
-
-
-# A field in quotes, with others in it as "" or as \\".
-ENCLOSED = re.compile(r'''"[^"]*(?:""[^"]*)*"|"[^"\\]*(?:\\.[^"\\]*)*"''')
-
-
-def _find_quotes(file: File, delimiter: str) -> tuple[bool, str]:
-    """Tell what quotes in a TSV file are, where they may be text.
-
-    Returns:
-        Whether they enclose fields for certain: all that are in fields do, and there are more in
-        these, or in the header, or in half of the rows; and an example if at least most do.
-    """
-    quotes = enclosed = doubled = number = 0
-    header, example = False, ""
-    for number, line in read_lines(file, universal=True):
-        if '"' not in line:
-            continue
-        fields = [field for field in line.rstrip("\r\n").split(delimiter) if '"' in field]
-        whole = list(filter(ENCLOSED.fullmatch, fields))
-        header |= number == 1 and bool(whole)
-        example = example or "".join(whole[:1])
-        quotes += len(fields)
-        enclosed += len(whole)
-        doubled += sum('"' in field[1:-1] for field in whole)
-    certain = enclosed == quotes and (header or doubled > 0 or 2 * enclosed >= number)
-    return certain, example if 2 * enclosed > quotes else ""
-
-
-def _fits(file: File, dialect: Dialect) -> bool:
-    """Return whether a whole file can be read in a dialect, as one that is written so."""
-    spaces = False
-    names: list[str] = []
-    try:
-        for _, cells in _read_rows(file, dialect):
-            if dialect.row_names and names and not cells[0].isdecimal():
-                return False
-            spaces |= any(" " in cell[:1] and cell.lstrip(" ")[:1] == '"' for cell in cells)
-            names = names or cells
-    except InputError:
-        return False
-    if dialect.spaced or not dialect.quoted:
-        return True
-    # A text in quotes may begin with a space and a quote as well, which is then doubled.
-    mark = re.escape(dialect.delimiter)
-    raw = re.compile(rf'(?:^|{mark}) +"(?!"|{mark}|\r|\n|$)')
-    if spaces and any(raw.search(line) for _, line in read_lines(file, universal=True)):
-        return False
-    return not any(name.startswith(" ") and name.strip() for name in names[1:])
+        ways = [replace(plain, quoted=False), plain, ways[2]]
+    return [
+        *ways,
+        *(replace(way, row_names=True) for way in ways),
+        replace(ways[0], sure=True),
+    ]
 
 
 def _split_lines(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """Yield (first line, cells) of each row; a directive is no row."""
-    lines = read_lines(file, universal=dialect.quoted)
+    """Yield (first line, cells) of each row."""
     last = 0
+    mark = re.escape(dialect.delimiter)
+    # A text in quotes may begin with a space and a quote as well, which is then doubled.
+    spaced = re.compile(rf'{mark} +"(?!"|{mark}|\r|\n|$)')
+    watched = dialect.quoted and not dialect.spaced and not dialect.sure
 
     def fed() -> Iterator[str]:
         nonlocal last
-        for last, line in lines:
-            if last == 1 and DIRECTIVE.fullmatch(line.rstrip("\r\n")):
+        for last, line in read_lines(file, universal=dialect.quoted):
+            if last <= dialect.above:
                 continue
+            if watched and ' "' in line and spaced.search(dialect.delimiter + line):
+                raise _MisfitError
             yield re.sub(r'(?<!\\)\\"', '""', line) if dialect.escaped else line
 
     if not dialect.quoted:
@@ -162,7 +163,7 @@ def _split_lines(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]
             yield start, cells
             start = last + 1
     except csv.Error as error:
-        raise InputError(
+        raise _MisfitError(
             f"{file.name} is not valid CSV in the row that begins in line {start}: {error}; "
             'quote a field as "...", and a quote in it as ""'
         ) from error
@@ -182,14 +183,16 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
             continue
         if not names:
             names = [""] * dialect.row_names + cells
+            wanted = len(names)
             yield line, names
             continue
-        if len(cells) != len(names):
+        if len(cells) != wanted:
             named = max(place for place, name in enumerate(names, 1) if name.strip())
-            wanted = len(names)
             if len(cells) < named or any(cells[wanted:]):
-                raise _refuse_row(file, len(names) - dialect.row_names, len(cells), line)
+                raise _refuse_row(file, wanted - dialect.row_names, len(cells), line)
             cells = [*cells, *[""] * (wanted - len(cells))][:wanted]
+        if dialect.row_names and not cells[0].isdecimal():
+            raise _MisfitError
         yield line, cells
     if empty:
         file.note(f"rows of {file.name} with nothing in any field are left out: {empty:,}")
@@ -199,49 +202,86 @@ def _refuse_row(file: File, columns: int, fields: int, line: int) -> InputError:
     """Build the error for a row that has not as many fields as the header."""
     lone = columns == 1
     remedy = "give the separator of the fields (--sep)" if lone else "correct the line"
-    return InputError(
+    return _MisfitError(
         f"every row must have as many fields as the header: {file.name} has {columns} "
         f"column{'s'[: not lone]}, but {fields} field{'s'[: fields != 1]} in line {line}; {remedy}"
     )
 
 
-# What is said of a file that is written in a way which not every program reads so.
-NOTES = {
-    "spaced": "the spaces after the separators of {} are not read",
-    "escaped": 'quotes in fields of {} are written as \\" and read as quotes',
-    "row_names": "the rows of {} begin with a number that the header does not name: row names",
-}
+def _read_cells(
+    file: File, dialect: Dialect, wanted: Sequence[str] | None, most: int | None
+) -> Table:
+    """Read a file in a dialect.
 
-
-def cell_records(file: File, dialect: Dialect) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, cells by column) of each row of a CSV or TSV file."""
+    Args:
+        file, dialect: what is read, and how.
+        wanted: names of the columns; None for all.
+        most: of how many rows; None for all.
+    """
     rows = _read_rows(file, dialect)
     names = next(rows, (0, []))[1]
     if not names:
         raise InputError(f"{file.name} is empty; its first line must name the columns")
+    if (
+        dialect.quoted
+        and not (dialect.spaced or dialect.sure)
+        and any(map(SPACED.match, names[1:]))
+    ):
+        raise _MisfitError
     check_unique(file.name, [name for name in names if name.strip()])
-    for attribute, note in NOTES.items():
-        if getattr(dialect, attribute):
-            file.note(note.format(file.name))
-    if dialect.quoted and file.suffix == ".tsv":
-        file.note(f"the quotes around fields of {file.name} are not read, as in CSV")
     # The first column may be row names, or texts; others without a name are leftovers.
     left = [place for place, name in enumerate(names) if place and not name.strip()]
-    kept = [place for place in range(len(names)) if place not in left]
-    line = spilled = 0
-    for line, cells in rows:
-        record = dict(zip(names, cells, strict=True))
-        if left:  # their names may be that of the first
-            record = {names[place]: cells[place] for place in kept}
-        spilled += any(cells[place].strip() for place in left)
-        yield line, record
-    if not line:
+    places = {name: place for place, name in enumerate(names) if place not in left}
+    if absent := [name for name in wanted or () if name not in places]:
+        raise _MisfitError(f"{file.name} must have the column {absent[0]!r}: {join_names(places)}")
+    columns: dict[str, list[str]] = {name: [] for name in (places if wanted is None else wanted)}
+    chosen = [(values.append, places[name]) for name, values in columns.items()]
+    lines = array("q")
+    spilled = 0
+    for line, cells in islice(rows, most):
+        lines.append(line)
+        for append, place in chosen:
+            append(cells[place])
+        if left:
+            spilled += any(cells[place].strip() for place in left)
+    if not lines:
         raise InputError(f"{file.name} has no rows; it needs some below the column names")
-    if spilled:
-        file.note(
-            f"columns of {file.name} without a name are not read, and have something in "
-            f"{spilled:,} row{'s'[: spilled != 1]}"
-        )
+    example = ""
+    if not dialect.quoted:
+        enclose, example = _find_quotes(names, columns.values(), len(lines))
+        if enclose and not dialect.sure:
+            raise _MisfitError
+    if most is None:
+        for attribute, note in NOTES.items():
+            if getattr(dialect, attribute):
+                file.note(note.format(file.name))
+        if dialect.quoted and file.suffix == ".tsv":
+            file.note(f"the quotes around fields of {file.name} are not read, as in CSV")
+        if example:
+            file.note(
+                f"quotes at both ends of fields of {file.name} are read as text, such as "
+                f"{example!r:.60}; rename the file to .csv if they only enclose fields"
+            )
+        if spilled:
+            file.note(
+                f"columns of {file.name} without a name are not read, and have something in "
+                f"{spilled:,} row{'s'[: spilled != 1]}"
+            )
+    return Table(file.name, columns, lines, all_strings=True, notes=tuple(file.notes))
+
+
+def _find_quotes(names: Sequence[str], columns: Iterable[list[str]], rows: int) -> tuple[bool, str]:
+    """Tell what quotes in a TSV file are, where they may be text.
+
+    Returns:
+        Whether they enclose fields for certain: all that are in fields do, and there are more in
+        these, or in the header, or in half of the rows; and an example if at least most do.
+    """
+    fields = [field for field in chain(names, *columns) if '"' in field]
+    whole = list(filter(ENCLOSED.fullmatch, fields))
+    sure = any(map(ENCLOSED.fullmatch, names)) or any('"' in field[1:-1] for field in whole)
+    certain = 0 < len(whole) == len(fields) and (sure or 2 * len(whole) > rows)
+    return certain, whole[0] if 2 * len(whole) > len(fields) else ""
 
 
 def check_unique(name: str, columns: Sequence[str]) -> None:

@@ -4,21 +4,17 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from layerscout.data.columns import WORD_NAMES
-from layerscout.data.delimited import cell_records, check_unique, tell_dialect
+from layerscout.data.delimited import check_unique
 from layerscout.data.lines import File, read_lines, reading
-from layerscout.data.tables import Content, Source, Table, join_names, tell_content
+from layerscout.data.tables import GLANCE, Content, Source, Table, join_names, tell_content
 from layerscout.errors import InputError, first_line
 
 # How the names of files end that hold one JSON object a line, and of Parquet.
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), (".parquet",)
-
-# How many rows are looked at to tell columns of text from columns of numbers.
-GLANCE = 100
 
 # The rows of a text file, each with its line and its values by column.
 Records = Callable[[File], Iterator[tuple[int, dict[str, Any]]]]
@@ -102,48 +98,30 @@ def _find_rows(content: Any, rule: str) -> list[Any] | None:
     return [dict(zip(content, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def read_records(file: File, records: Records, wanted: Sequence[str], *, cells: bool) -> Table:
-    """Read some columns of a text file.
+def open_records(file: File, records: Records) -> Source:
+    """Open a text file whose rows a function reads."""
 
-    Args:
-        file: the file.
-        records: reads its rows.
-        wanted: names of the columns.
-        cells: whether numbers and lists come as strings.
-    """
-    columns: dict[str, list[Any]] = {name: [] for name in wanted}
-    lines = array("q")
-    for line, record in records(file):
-        for name, values in columns.items():
-            if name not in record:
-                raise InputError(
-                    f"every object must have the key {name!r}: {file.name} lacks it in line "
-                    f"{line}, which has {join_names(record)}; correct the line"
-                )
-            values.append(record[name])
-        lines.append(line)
-    return Table(file.name, columns, lines, all_strings=cells, notes=tuple(file.notes))
+    def read(wanted: Sequence[str]) -> Table:
+        columns: dict[str, list[Any]] = {name: [] for name in wanted}
+        lines = array("q")
+        for line, record in records(file):
+            for name, values in columns.items():
+                if name not in record:
+                    raise InputError(
+                        f"every object must have the key {name!r}: {file.name} lacks it in line "
+                        f"{line}, which has {join_names(record)}; correct the line"
+                    )
+                values.append(record[name])
+            lines.append(line)
+        return Table(file.name, columns, lines, notes=tuple(file.notes))
 
-
-def open_records(file: File, records: Records, *, cells: bool = False) -> Source:
-    """Open a text file whose rows a function reads; for the arguments see `read_records`."""
     present: dict[str, list[Any]] = {}
-    empty = True
     for _, record in islice(records(file), GLANCE):
-        empty = False
         for name, value in record.items():  # any object may bring new keys or leave some out
             present.setdefault(name, []).extend([] if value is None else [value])
-    if empty:
+    if not present:
         raise InputError(f"{file.name} is empty; it must hold one JSON object per line")
-    columns = {name: tell_content(values, cells) for name, values in present.items()}
-    read = partial(read_records, file, records, cells=cells)
-    return Source(file.name, columns, read)
-
-
-def open_cells(file: File, sep: str | None = None) -> Source:
-    """Open a CSV or TSV file; for `sep` see `tell_dialect`."""
-    dialect = tell_dialect(file, sep)
-    return open_records(file, partial(cell_records, dialect=dialect), cells=True)
+    return Source(file.name, {name: tell_content(some) for name, some in present.items()}, read)
 
 
 def open_parquet(file: File) -> Source:

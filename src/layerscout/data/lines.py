@@ -107,9 +107,8 @@ def read_lines(file: File, *, universal: bool = False) -> Iterator[tuple[int, st
     """
     number = 0
     for chunk in _read_text(file):
-        body = chunk.rstrip("\r\n")
         pieces = [chunk]
-        if "\r" in body and (universal or not number):
+        if (universal or not number) and "\r" in (body := chunk.rstrip("\r\n")):
             universal = True
             *pieces, last = body.split("\r")
             pieces = [*(f"{piece}\r" for piece in pieces), last + chunk[len(body) :]]

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.data.conll import conll_records
-from layerscout.data.delimited import DELIMITED, read_separator, tell_separator
+from layerscout.data.delimited import DELIMITED, open_cells, read_separator, tell_separator
 from layerscout.data.files import (
     JSON_LINES,
     PARQUET,
     content_of,
     find_names,
     json_records,
-    open_cells,
     open_parquet,
     open_records,
 )

@@ -22,6 +22,9 @@ Rows = Sequence[Any] | np.ndarray  # an entry a row, as Python users bring it
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
+# How many rows are looked at to tell columns of text from columns of numbers.
+GLANCE = 100
+
 # What to do about missing values.
 FILL = "fill them in, or leave such rows out with --drop-missing"
 
@@ -165,7 +168,7 @@ def is_list(value: Any, cell: bool) -> bool:
     return isinstance(value, list)
 
 
-def tell_content(values: Sequence[Any], cells: bool) -> Content:
+def tell_content(values: Sequence[Any], cells: bool = False) -> Content:
     """Return what a column holds by some of its values.
 
     Args:

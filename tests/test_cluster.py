@@ -170,6 +170,20 @@ def test_work_that_kills_every_process_ends(machines, monkeypatch):
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("machines")
+def test_cores_that_others_use_are_awaited_with_a_word(monkeypatch, capsys):
+    monkeypatch.setattr("layerscout.progress.WAIT_SECONDS", 0.1)
+    with Cluster().join() as cluster:
+        free = cluster.available_resources
+        held = cluster.remote(num_cpus=1)(lambda: time.sleep(3)).remote()
+        while free().get("CPU"):
+            time.sleep(0.05)
+        assert list(run_on_cluster(cluster, abs, [-3], cpus=1)) == [3]
+        del held
+    assert "cores or GPUs of the Ray cluster were all in use" in capsys.readouterr().err
+
+
+@pytest.mark.whole
 def test_work_that_no_machine_has_room_for_is_refused(machines):
     with Cluster().join() as cluster:
         with pytest.raises(InputError, match="no machine .* 64 cores and 0 GPUs .* with 1 cores"):

@@ -157,8 +157,16 @@ def run_on_cluster(
     cpus = _settle_cores(ray, cpus, gpus)
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_run_task)
     here, shared = str(Path.cwd()), ray.put(work)
+    free = ray.available_resources()
+    busy = free.get("CPU", 0) < cpus or free.get("GPU", 0) < gpus
     waiting = deque(remote.remote(shared, item, here, cpus) for item in items)
     try:
+        if busy and waiting:
+            with announce_waiting(
+                "the cores or GPUs of the Ray cluster were all in use, so its first result may "
+                "have to wait until other work is done; ray status shows what runs"
+            ):
+                ray.wait(list(waiting))
         while waiting:
             if not in_order:
                 [ready], _ = ray.wait(list(waiting))

@@ -65,14 +65,14 @@ def make_unknown_error(kind: str, got: str, known: Iterable[str]) -> InputError:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a library's message; the rest is advice for its own users.
+    """Return the first line of a library's message, if it is long its beginning.
 
-    Two lines if the first one only introduces the second.
+    The rest is advice for its own users. Two lines if the first one only introduces the second.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return (" ".join(lines[:2]) if lines[0].endswith(":") else lines[0])[:300]
 
 
 def check_integer(

@@ -144,6 +144,8 @@ OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[
     ("x.csv", CSV.replace("a,", '"a\rb\nc",').replace("y\n", "y\r"), {},
      ["a\rb\nc", *AB[1:]], XY, []),
     ("x.tsv", CSV.replace(",", "\t").replace("\n", "\r\r\n"), {}, AB, XY, []),
+    ("x.tsv", CSV.replace(",", "\t").replace("a\t", '"a\r""b"\t'), {}, ['a\r"b', *AB[1:]], XY,
+     [UNQUOTED]),
     ("x.tsv", CSV.replace(",", "\t").replace("a\t", '"a"\t'), {}, ['"a"', *AB[1:]], XY,
      ["quotes at both ends of fields of x.tsv are read as text, such as '\"a\"'; rename the file "
       "to .csv if they only enclose fields"]),

@@ -234,6 +234,12 @@ def test_classes_are_found_by_their_names(tmp_path):
     assert turned.metrics == found.metrics
     assert turned.content["truncation"] == found.content["truncation"]
     np.testing.assert_array_equal(logits_of(turned, ""), logits_of(found, ""))
+    numbers = {name: number for number, name in enumerate(task.labels)}
+    change_json(tmp_path / "turned" / "config.json", label2id=numbers)
+    both = quietly(tmp_path / "turned", task)
+    np.testing.assert_array_equal(logits_of(both, ""), logits_of(found, ""))
+    [line] = [line for line in both.warnings if "contradicts" in line]
+    assert "its id2label, which is followed (0 is fair, 1 is good, 2 is bad); if that" in line
     change_json(tmp_path / "turned" / "config.json", id2label=..., label2id=..., num_labels=3)
     unnamed = quietly(tmp_path / "turned", task)
     np.testing.assert_array_equal(logits_of(unnamed, "")[:, [2, 0, 1]], logits_of(found, ""))

@@ -182,6 +182,11 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (configured(decoder={}), "reads more than text"),
         (configured(save_pretrained=1), "save_pretrained in … the name of a method … remove it"),
         (configured(dtype="auto"), 'with dtype "auto" … correct … config.json'),
+        (configured(dtype=["float16"]), 'dtype in … a name such as float32, got ["float16"]'),
+        (
+            configured(classifier_dropout=["x" * 999]),
+            "'classifier_dropout' with value ['xxx … corr",
+        ),
         (configured(id2label=["a"]), 'with id2label ["a"] … correct … config.json'),
         (renamed("module."), "names of the weights of … begin with 'module.' … without it"),
         (renamed("_orig_mod.bert."), "begin with '_orig_mod.'"),

@@ -27,8 +27,8 @@ def opened(folder, about=ABOUT, resume=False, overwrite=False):
 class Training:
     """A run of the smallest model, whose every epoch is one step and reaches a value."""
 
-    def __init__(self, folder, *, seed=0):
-        self.snapshots = RunSnapshots(opened(folder, resume=True).folder / "run-0")
+    def __init__(self, folder, *, seed=0, about=ABOUT):
+        self.snapshots = RunSnapshots(opened(folder, about, resume=True).folder / "run-0")
         self.run = Run(0.1, seed)
         torch.manual_seed(seed)
         head = torch.nn.Linear(3, 2)
@@ -229,3 +229,41 @@ def test_a_full_disk_keeps_the_snapshot_before(tmp_path, monkeypatch):
     with pytest.raises(DiskError, match="make room and run it again, resuming from the snapshot"):
         training.train(0.6)
     assert restored(tmp_path).facts() == before
+
+
+def test_a_disk_that_is_full_from_the_start_loses_no_weights(tmp_path, monkeypatch):
+    training = Training(tmp_path)
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    monkeypatch.setattr("layerscout.tuning.snapshots.gettempdir", lambda: str(spare))
+    full = ["training"]
+
+    def save(tensors, path):
+        if any(name in Path(path).parts for name in full):
+            raise SafetensorError("I/O error: No space left on device (os error 28)")
+        save_file(tensors, path)
+
+    monkeypatch.setattr("safetensors.torch.save_file", save)
+    with pytest.raises(DiskError, match="with --resume once .*spare.*, which holds the weights"):
+        training.train(0.5, over=True)
+    [saved] = spare.glob("*/run-0")
+    (tmp_path / "training" / "run-0").rmdir()
+    saved.rename(tmp_path / "training" / "run-0")
+    back = restored(tmp_path)
+    assert back.run.curve == training.run.curve
+    assert all(torch.equal(back.stepper.kept[k], v) for k, v in training.stepper.kept.items())
+    saved.parent.rmdir()
+    full.append("spare")  # as where it is the same disk
+    with pytest.raises(DiskError, match="make room and run it again$"):
+        Training(tmp_path / "other").train(0.5)
+    assert not any(spare.iterdir())
+
+
+def test_other_versions_of_libraries_are_a_warning(tmp_path):
+    about = ABOUT | {"versions of libraries": {"torch": "2.8"}}
+    Training(tmp_path, about=about).train(0.5)
+    newer = ABOUT | {"versions of libraries": {"torch": "2.9"}}
+    [note] = opened(tmp_path, newer, resume=True).notes
+    assert 'versions of libraries {"torch": "2.8"} and goes on with {"torch": "2.9"}' in note
+    assert opened(tmp_path, about, resume=True).notes == ()
+    expect_refused("holds this training, which was not finished", opened, tmp_path, newer)

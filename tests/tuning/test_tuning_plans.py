@@ -235,7 +235,9 @@ def test_plans_and_scans_of_another_model_are_refused(bert, scan, tmp_path, chan
 CHANGED = "which were changed since"
 
 
-def test_weights_and_texts_that_were_changed_in_place_are_a_warning(bert, tiny, write, tmp_path):
+def test_weights_texts_and_labels_that_were_changed_in_place_are_a_warning(
+    bert, tiny, write, tmp_path
+):
     folder, rows = tmp_path / "model", "text,label\n" + "a cat,x\na bird,y\n" * 8
     shutil.copytree(tiny, folder)
     path = write("data.csv", rows)
@@ -261,6 +263,8 @@ def test_weights_and_texts_that_were_changed_in_place_are_a_warning(bert, tiny, 
     write("data.csv", rows.replace("bird", "dog"))
     words = f"the scan is for other texts of data, {CHANGED}; scan them again"
     assert told() == [words]
+    write("data.csv", rows.replace(",x", ",z").replace(",y", ",x"))
+    assert told() == [words.replace("texts", "labels")]
 
 
 def test_another_checkpoint_and_another_task_are_a_warning(bert, scan):

@@ -152,7 +152,7 @@ def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
     """Return the formats to add; raise if they, or the hub, cannot take what will be saved."""
     from layerscout import models, tuning
 
-    tuning.check_single(running.save_epochs, request.trainings)
+    tuning.check_single(running.save_epochs, request)
     formats = models.check_formats(running.export.split(",") if running.export else ())
     method = request.method
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"

@@ -107,7 +107,7 @@ def tell_layout(file: File) -> Layout:
             "leave it out"
         )
     places = {"tokens": 0, "tags": -1}
-    if longest >= 3 and counted and width > 2:
+    if longest >= 2 and counted and width > 2:
         if width == 10:
             raise InputError(f"{rule}: it has the columns of CoNLL-U; rename it to .conllu")
         places["tokens"] = 1

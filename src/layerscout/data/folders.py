@@ -287,7 +287,7 @@ def choose_config(folder: Path, configs: dict[str, Config]) -> str:
     if len(default) != 1:
         raise InputError(
             f"{folder} holds several data sets, by its README: {join_names(configs)}; write one as "
-            f"{folder / next(iter(configs))}"
+            f"{folder / next(iter(configs))!s:.200}"
         )
     return default[0]
 

@@ -40,7 +40,8 @@ class Task:
             "text_pair", "label", "label_separator", "regression", "drop_missing", "sep",
             "encoding"), the
             "validation_seed" that drew held-out rows, the name on the "hub", and the "data_sha256"
-            of the texts that there were; None where there was nothing.
+            of the texts and the "labels_sha256" of the labels that there were; None where there was
+            nothing.
     """
 
     name: str
@@ -147,7 +148,7 @@ class Task:
             drop_missing=drop_missing,
             classes=tuple(classes),
         )
-        loaded = replace(loaded, origin={**origin, "data_sha256": _hash_texts(loaded)})
+        loaded = replace(loaded, origin={**origin, **_hash_rows(loaded)})
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     @classmethod
@@ -252,15 +253,17 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     return None
 
 
-def _hash_texts(task: Task) -> str:
-    """Hash the texts that training and validation come from, in their order."""
-    digest = hashlib.sha256()
+def _hash_rows(task: Task) -> dict[str, str]:
+    """Hash the texts, and the labels, that training and validation come from, in their order."""
+    texts_hash = hashlib.sha256()
+    labels_hash = hashlib.sha256("\0".join(task.labels).encode("utf-8", "surrogatepass"))
     for split in (task.train, task.validation):
         for texts in () if split is None else (split.texts, split.pairs or ()):
             for text in texts:
-                digest.update(f"{text}\0".encode("utf-8", "surrogatepass"))
-            digest.update(b"\1")
-    return digest.hexdigest()
+                texts_hash.update(f"{text}\0".encode("utf-8", "surrogatepass"))
+            texts_hash.update(b"\1")
+        labels_hash.update(b"" if split is None else np.ascontiguousarray(split.labels).data)
+    return {"data_sha256": texts_hash.hexdigest(), "labels_sha256": labels_hash.hexdigest()}
 
 
 def _check_task(task: str | None, hub: str | None, labels: str | None) -> str | None:

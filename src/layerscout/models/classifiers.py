@@ -291,13 +291,21 @@ def _pair_head(
             f"the head of {name} is one for other classes ({join_names(theirs)}), so its output "
             "layer starts anew"
         )
-    pairs = join_names(f"{one} as {other}" for one, other in zip(theirs, labels, strict=True))
-    return places, (
-        f"the classes of {name} are taken by their order: {pairs}; if that is wrong, correct "
-        "id2label in its config.json"
-        if by_position
-        else None
-    )
+    note = None
+    if by_position:
+        pairs = join_names(f"{one} as {other}" for one, other in zip(theirs, labels, strict=True))
+        note = (
+            f"the classes of {name} are taken by their order: {pairs}; if that is wrong, correct "
+            "id2label in its config.json"
+        )
+    ids = config.label2id or {}
+    if ids.keys() == {*theirs} and any(ids[one] != n for n, one in enumerate(theirs)):
+        used = join_names(f"{n} is {one}" for n, one in enumerate(theirs))
+        note = (
+            f"label2id of {name} contradicts its id2label, which is followed ({used}); if that is "
+            "wrong, correct id2label in its config.json"
+        )
+    return places, note
 
 
 def _name_labels(count: int | None, labels: Sequence[str] | None) -> list[str]:

@@ -84,6 +84,8 @@ def read_config(name: str, folder: Path) -> Any:
             wanted = "a whole number of 1 or more"
         elif "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
             wanted = "in 0..1"
+        elif key in ("dtype", "torch_dtype") and not isinstance(value, str | None):
+            wanted = "a name such as float32"
         if wanted is not None:
             raise InputError(
                 f"{key:.60} in {path} must be {wanted}, got {json.dumps(value):.60}; correct it, "

@@ -170,12 +170,6 @@ class TuneRequest(Settings):
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
         return self.fresh_head or (self.reinitialises and not self.as_released)
 
-    @property
-    def trainings(self) -> int:
-        """How many trainings are requested; those at the rates of a preset are not counted."""
-        plans = 1 if self.against is None else 2
-        return plans * len(self.learning_rate or (0,)) * len(self.seed)
-
     def _check_together(self) -> None:
         """Raise for options that do not go with each other."""
         if {"epochs", "max_steps"} <= self.given:

@@ -31,7 +31,7 @@ _IRRELEVANT = {
 }
 
 
-def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
+def fingerprint_encoder(encoder: Encoder, cut: int, *, versions: bool = True) -> str:
     """Hash all of an encoder that the states of single tokens at its states 0 to `cut` depend on.
 
     What lies above the cut does not matter, nor do names, labels or dropout. Every weight is
@@ -40,6 +40,8 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
     Args:
         encoder: the encoder, in any mode.
         cut: 0 (the embedding output) to L.
+        versions: whether it is another one with other versions of the libraries, which may compute
+            other last digits; a configuration then counts with all that it leaves to them.
 
     Returns:
         A sha256 in hexadecimal.
@@ -56,13 +58,15 @@ def fingerprint_encoder(encoder: Encoder, cut: int) -> str:
     ]
     config = {
         name: value
-        for name, value in model.config.to_dict().items()
+        for name, value in (
+            model.config.to_dict() if versions else model.config.to_diff_dict()
+        ).items()
         if name not in _IRRELEVANT and "dropout" not in name  # eval mode has none
     }
     config |= {name: config[name][:cut] for name in PER_BLOCK if config.get(name)}
     about = {
         "format": 2,
-        "versions": [torch.__version__, version("transformers")],
+        "versions": [torch.__version__, version("transformers")] if versions else None,
         "config": config | {"attention": model.config._attn_implementation},
         "tokenizer": [encoder.tokenizer.pad_token_id, encoder.tokenizer.model_input_names],
         "precision": encoder.precision,

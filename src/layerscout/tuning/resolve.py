@@ -257,7 +257,7 @@ def _check_target(target: Target, specs: Sequence[PlanSpec]) -> list[str]:
 
 
 def _check_data(scan: Scan, task: Task) -> list[str]:
-    """Warn if what was read for a scan, with the same options, has other texts now."""
+    """Warn if what was read for a scan, with the same options, has other texts or labels now."""
 
     def describe(origin: Mapping[str, Any]) -> dict[str, Any]:
         read = {k: origin.get(k) for k in task.origin if k not in ("test", "validation_seed")}
@@ -265,11 +265,14 @@ def _check_data(scan: Scan, task: Task) -> list[str]:
         return read | {"validation": origin.get("validation") or HELD_OUT}
 
     now, before = describe(task.origin), describe(scan.settings)
-    texts = now.pop("data_sha256", None), before.pop("data_sha256", None)
-    if None in texts or texts[0] == texts[1] or now != before:
+    hashes = {"texts": "data_sha256", "labels": "labels_sha256"}
+    pairs = {what: (now.pop(key, None), before.pop(key, None)) for what, key in hashes.items()}
+    changed = [what for what, pair in pairs.items() if None not in pair and pair[0] != pair[1]]
+    if not changed or now != before:
         return []
     return [
-        f"the scan is for other texts of {task.name}, which were changed since; scan them again"
+        f"the scan is for other {changed[0]} of {task.name}, which were changed since; scan them "
+        "again"
     ]
 
 

@@ -70,7 +70,7 @@ def tune(
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
     request = resolve_request(TuneRequest, plan, given, "plan")
-    check_single(running.checkpoints, request.trainings)
+    check_single(running.checkpoints, request)
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
         from layerscout.scanning import Scan

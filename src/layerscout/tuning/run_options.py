@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,16 @@ from layerscout.errors import (
     make_unknown_error,
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
-from layerscout.plans import Options, Settings, TuneRequest, option, options_of
+from layerscout.plans import (
+    FULL,
+    Options,
+    Settings,
+    TuneRequest,
+    make_plan,
+    option,
+    options_of,
+    preset_rates,
+)
 from layerscout.states import (
     DEFAULT_LIMIT,
     check_limit,
@@ -27,8 +37,9 @@ from layerscout.states import (
     is_first_process,
     make_accelerator,
 )
+from layerscout.tuning.plan_spec import needs_scan
 from layerscout.tuning.resolve import Tuning
-from layerscout.tuning.snapshots import Snapshots
+from layerscout.tuning.snapshots import VERSIONS, Snapshots
 
 # What is measured of a tuned model: the metric that counts, which its training has computed; also
 # its speed; also its predictions and all metrics; also those of the test split.
@@ -66,16 +77,28 @@ def _check_checkpoints(name: str, value: Mapping[int, str | Path]) -> dict[int, 
     return {epoch: Path(folder) for epoch, folder in value.items()}
 
 
-def check_single(checkpoints: Collection[int] | None, trainings: int) -> None:
-    """Raise for checkpoints of several trainings, which would have the same folders.
+def check_single(checkpoints: Collection[int] | None, request: TuneRequest) -> None:
+    """Raise for checkpoints of several trainings, as far as these are known without a model.
 
     Args:
         checkpoints: epochs.
-        trainings: as far as they are known; see `TuneRequest.trainings`.
+        request: what is trained.
 
     Raises:
         InputError: if there are some.
     """
+    rates = request.learning_rate
+    if rates is None and request.preset is not None and needs_scan(request.plan):
+        # Whatever plan the scan leads to: a preset has one rate for all plans of blocks, or several
+        # for each.
+        some = make_plan("top:1", 2)
+        rates = preset_rates(request.preset, str(request.plan), some, request.method or FULL, "")
+    plans = 1 if request.against is None else 2
+    _check_count(checkpoints, plans * len(rates or (0,)) * len(request.seed))
+
+
+def _check_count(checkpoints: Collection[int] | None, trainings: int) -> None:
+    """Raise for checkpoints of several trainings, which would have the same folders."""
     if checkpoints and trainings > 1:
         raise InputError(
             "`checkpoints` need a single training; give one plan, one learning rate and one seed"
@@ -144,7 +167,7 @@ class RunOptions(Options):
         if not self.checkpoints:
             return
         seeds = len(tuning.request.seed)
-        check_single(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
+        _check_count(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "
@@ -208,7 +231,7 @@ class RunOptions(Options):
 def identify_training(tuning: Tuning) -> dict[str, Any]:
     """Return what is trained on what and how: what must be the same to continue a training."""
     encoder, request = tuning.encoder, tuning.request
-    fingerprint = fingerprint_encoder(encoder, encoder.blocks)
+    fingerprint = fingerprint_encoder(encoder, encoder.blocks, versions=False)
     first, *others = tuning.plans
     splits = {
         f"{name} examples": hash_content(
@@ -231,7 +254,8 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         "fresh head": request.draws_head,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in COVERED},
         "processes": make_accelerator().num_processes,
-        "model (weights, versions and precision)": fingerprint,
+        "model (weights and precision)": fingerprint,
+        VERSIONS: {name: version(name) for name in ("torch", "transformers")},
         **splits,
     }
 

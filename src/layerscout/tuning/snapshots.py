@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
 from typing import Any
 
 import torch
@@ -36,6 +38,8 @@ from layerscout.tuning.stepping import Epoch, Run, Stepper, pick_epoch
 
 ABOUT = "training.json"
 STATE = "state.json"
+# What a training may go on with others of: its snapshots are read by any.
+VERSIONS = "versions of libraries"
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,14 @@ class Snapshots:
             write_files({path: json.dumps(about, indent=1) + "\n"})
             note = f"there was nothing to resume in {folder}, so the training started from scratch"
             return cls(folder, (note,) if resume else ())
-        before = _read(path, read_json)
+        before, notes = _read(path, read_json), []
         for name, value in json.loads(json.dumps(about)).items():
-            if before.get(name) != value:
+            if before.get(name) != value and name == VERSIONS:
+                notes.append(
+                    f"the training began with the {name} {_shorten(before.get(name))} and goes on "
+                    f"with {_shorten(value)}, so its figures may differ from those of either"
+                )
+            elif before.get(name) != value:
                 rule = f"{folder} holds another training, which was not finished, with"
                 remedy = "drop it with --overwrite, or name another folder with -o"
                 if resume:
@@ -97,7 +106,7 @@ class Snapshots:
                 f"{folder} holds this training, which was not finished; continue it with "
                 "--resume, or start again with --overwrite"
             )
-        return cls(folder)
+        return cls(folder, tuple(notes))
 
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""
@@ -167,17 +176,29 @@ class RunSnapshots:
         if kept is not None and kept == last:  # those of a diverged run have changed since
             parts["parameters"] = stepper.kept
         files = {f"{part}-{last}.safetensors": parts[part] for part in parts}
-        resumable = (self.folder / STATE).exists()
-        try:
-            make_output_folder(self.folder)
+
+        def write(folder: Path) -> None:
+            make_output_folder(folder)
             for name, tensors in files.items():
                 plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-                with replace_files(self.folder / name) as (temporary,):
+                with replace_files(folder / name) as (temporary,):
                     save_file(plain, temporary)
-            write_files({self.folder / STATE: json.dumps(content) + "\n"})
+            write_files({folder / STATE: json.dumps(content) + "\n"})
+
+        resumable = (self.folder / STATE).exists()
+        try:
+            write(self.folder)
         except DiskError as error:
-            rest = ", resuming from the snapshot before, which is complete" if resumable else ""
-            raise DiskError(f"{error}{rest}") from error
+            rest = "resuming from the snapshot before, which is complete"
+            if not resumable:  # nothing else has what was trained so far
+                place = Path(gettempdir(), f"layerscout-{token_hex(4)}", self.folder.name)
+                try:
+                    write(place)
+                except LayerscoutError:
+                    remove_folder(place.parent)
+                    raise error from None
+                rest = f"with --resume once {place}, which holds the weights, is in {self.folder}"
+            raise DiskError(f"{error}, {rest}") from error
         for path in self.folder.glob("*.safetensors"):
             if path.name not in (*files, f"parameters-{kept}.safetensors"):
                 path.unlink()

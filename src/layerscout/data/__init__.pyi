@@ -81,6 +81,7 @@ from .targets import (
 )
 from .task import (
     REPEATED as REPEATED,
+    ReadingOptions as ReadingOptions,
     Task as Task,
     count_repeated as count_repeated,
     reload_task as reload_task,

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,6 +17,61 @@ from layerscout.data.sampling import Split, hold_out
 from layerscout.data.sources import find, is_local, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
 from layerscout.errors import LayerscoutError, check_integer, make_unknown_error
+
+
+class ReadingOptions(TypedDict, total=False):
+    """What is read by `Task.load`, and how.
+
+    Attributes:
+        task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
+        text: the column of the texts, or of lists of words; guessed from the usual names when
+            not given.
+        text_pair: the column of the second texts; needs `text`.
+        label: the column of the labels, of lists of them, or of lists of tags of the words;
+            guessed when not given. Several columns, in a sequence or with commas between
+            them, hold 0 or 1 for a label each.
+        label_separator: what stands between the labels of a text, such as "|", if they are one
+            string.
+        regression: read the labels as numbers to predict.
+        validation: a file to validate on, or the fraction of the training rows to hold out;
+            either goes before a validation split that the data brings along.
+        test: a file for the final figures of a tuning, in place of a test split that the data
+            brings along; one without labels is left out, with a warning. False reads none.
+        drop_missing: leave out rows without a text or a label, with a warning.
+        sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
+            default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
+        encoding: of text files, as Python calls it; by default UTF-8, with a warning UTF-16 or
+            Windows-1252 where they are that.
+    """
+
+    validation: str | Path | float | int | None
+    test: str | Path | Literal[False] | None
+    task: str | None
+    text: str | None
+    text_pair: str | None
+    label: str | Sequence[str] | None
+    label_separator: str | None
+    regression: bool
+    drop_missing: bool
+    sep: str | None
+    encoding: str | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`ReadingOptions`, all of them."""
+
+    validation: str | Path | float | int | None = None
+    test: str | Path | Literal[False] | None = None
+    task: str | None = None
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | Sequence[str] | None = None
+    label_separator: str | None = None
+    regression: bool = False
+    drop_missing: bool = False
+    sep: str | None = None
+    encoding: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,10 +93,9 @@ class Task:
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
             "text_pair", "label", "label_separator", "regression", "drop_missing", "sep",
-            "encoding"), the
-            "validation_seed" that drew held-out rows, the name on the "hub", and the "data_sha256"
-            of the texts and the "labels_sha256" of the labels that there were; None where there was
-            nothing.
+            "encoding"), the "validation_seed" that drew held-out rows, the name on the "hub", and
+            the "data_sha256" of the texts and the "labels_sha256" of the labels that there were;
+            None where there was nothing.
     """
 
     name: str
@@ -60,19 +114,9 @@ class Task:
         cls,
         data: str | Path,
         *,
-        task: str | None = None,
-        text: str | None = None,
-        text_pair: str | None = None,
-        label: str | Sequence[str] | None = None,
-        label_separator: str | None = None,
-        regression: bool = False,
-        validation: str | Path | float | int | None = None,
-        test: str | Path | Literal[False] | None = None,
-        drop_missing: bool = False,
-        sep: str | None = None,
-        encoding: str | None = None,
         seed: int = 0,
         classes: Sequence[str] = (),
+        **options: Unpack[ReadingOptions],
     ) -> "Task":
         """Read a task from a file, standard input, a folder of splits, the hub or the demo.
 
@@ -84,36 +128,21 @@ class Task:
                 .parquet or .jsonl files; `folder/config` of a copy of a hub data set; a pattern of
                 files, or a URL that fsspec knows; the word "demo" (`./demo` for a folder of that
                 name); or a hub data set as `name[/config]`. A path that exists goes first.
-            task: a key of `KNOWN`; data sets on the hub imply theirs, names of files never do.
-            text: the column of the texts, or of lists of words; guessed from the usual names when
-                not given.
-            text_pair: the column of the second texts; needs `text`.
-            label: the column of the labels, of lists of them, or of lists of tags of the words;
-                guessed when not given. Several columns, in a sequence or with commas between
-                them, hold 0 or 1 for a label each.
-            label_separator: what stands between the labels of a text, such as "|", if they are one
-                string.
-            regression: read the labels as numbers to predict.
-            validation: a file to validate on, or the fraction of the training rows to hold out;
-                either goes before a validation split that the data brings along.
-            test: a file for the final figures of a tuning, in place of a test split that the data
-                brings along; one without labels is left out, with a warning. False reads none.
-            drop_missing: leave out rows without a text or a label, with a warning.
-            sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
-                default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
-            encoding: of text files, as Python calls it; by default UTF-8, with a warning UTF-16 or
-                Windows-1252 where they are that.
             seed: draws the held-out rows.
             classes: of a model that is judged, by id: rows that have no others need not have all.
+            **options: what is read, and how: the keys of `layerscout.data.ReadingOptions`.
 
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
         """
-        form, fraction = Format(sep, encoding), _fraction(validation)
+        reading = Reading(**options)
+        validation, test = reading.validation, reading.test
+        form, fraction = Format(reading.sep, reading.encoding), _fraction(validation)
         named = (None if fraction is not None else validation, test or None)
         name, hub, sources = find(data, form, [Path(str(one)) for one in named if one is not None])
+        label = reading.label
         labels = label if label is None or isinstance(label, str) else ",".join(label)
-        task = _check_task(task, hub, labels)
+        task = _check_task(reading.task, hub, labels)
         if fraction is not None:
             sources.pop("validation", None)
         elif validation is not None:
@@ -122,33 +151,30 @@ class Task:
             sources.pop("test", None)
         elif test is not None:
             sources["test"] = open_file(Path(test), form)
-        inputs = choose_inputs(sources["train"], task, text, text_pair, label, label_separator)
-        origin: dict[str, str | float | bool | None] = {
-            "data": str(data),
-            "validation": None if validation is None else str(validation),
-            "test": str(test) if test else None,
-            "task": task,
-            "text": text,
-            "text_pair": text_pair,
-            "label": labels,
-            "label_separator": label_separator,
-            "regression": regression,
-            "drop_missing": drop_missing,
-            "sep": sep,
-            "encoding": encoding,
-            "hub": hub,
-        }
+        inputs = choose_inputs(
+            sources["train"], task, reading.text, reading.text_pair, label, reading.label_separator
+        )
         loaded = _build(
             task or name,
             sources,
             inputs,
             task,
-            regression=regression,
+            regression=reading.regression,
             optional="test" if test is None else None,
-            drop_missing=drop_missing,
+            drop_missing=reading.drop_missing,
             classes=tuple(classes),
         )
-        loaded = replace(loaded, origin={**origin, **_hash_rows(loaded)})
+        origin = {
+            "data": str(data),
+            **asdict(reading),
+            "validation": None if validation is None else str(validation),
+            "test": str(test) if test else None,
+            "task": task,
+            "label": labels,
+            "hub": hub,
+            **_hash_rows(loaded),
+        }
+        loaded = replace(loaded, origin=origin)
         return loaded if fraction is None else loaded.hold_out(fraction, seed)
 
     @classmethod
@@ -243,13 +269,10 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     data = origin.get("data")
     if data is None or not (data == "demo" or is_local(data)):  # never from the hub, unasked
         return None
-    names = ("validation", "task", "text", "text_pair", "label", "label_separator", "regression")
-    options: dict[str, Any] = {
-        n: origin.get(n) for n in (*names, "drop_missing", "sep", "encoding")
-    }
+    options: Any = {one.name: origin[one.name] for one in fields(Reading) if one.name in origin}
     seed = origin.get("validation_seed") or 0
     with suppress(LayerscoutError):
-        return Task.load(data, **options, test=False, seed=seed)
+        return Task.load(data, **(options | {"test": False}), seed=seed)
     return None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from glob import glob
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from layerscout.data.files import JSON_LINES, PARQUET
 from layerscout.data.lines import find_suffix
@@ -47,6 +47,8 @@ _HELD_OUT = re.compile(
 )
 # Of data sets on the hub, and of what `datasets` saves: about the data, whatever their ending.
 _NO_DATA = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+# What a README says of its data sets, by their names: see `read_configs`.
+Configs = Mapping[str, Mapping[str, Any]]
 # What an entry of `configs:` in a README may say that is followed, or that changes no row.
 _FOLLOWED = {"config_name", "data_files", "data_dir", "default", "sep", "delimiter"}
 _FOLLOWED |= {"description", "drop_labels", "drop_metadata", "features", "version"}
@@ -145,10 +147,11 @@ def lay_out(folder: str, names: Sequence[str]) -> Layout:
         inside = above[:1] == ["data"]
         places[len(above) - inside, inside].append(name)
     for place in sorted(places):
-        groups = _group(places[place])
-        prefixes = [one for one in groups if choose_splits(groups[one])["train"]]
+        files = [file for file in map(_parse, places[place]) if file]
+        prefixes = {file.prefix for file in files if file.split in SPLIT_NAMES["train"]}
         if "" in prefixes or len(prefixes) == 1:
-            return _choose(folder, groups["" if "" in prefixes else prefixes[0]])
+            prefix = "" if "" in prefixes else prefixes.pop()
+            return _choose(folder, [file for file in files if file.prefix == prefix])
     parts = places.get((0, False)) or places.get((0, True)) or []
     of_one_split = not any(is_held_out(name.rpartition("/")[2]) for name in parts)
     if parts and of_one_split and all(map(is_part, parts)):
@@ -156,48 +159,57 @@ def lay_out(folder: str, names: Sequence[str]) -> Layout:
     return Layout({})
 
 
-# What the parts of a split have in common, other than its name: whether they are numbered, and
-# with their count; their ending; and this count.
-_Kind = tuple[int, str, int]
-# The parts of a split, each after what it is sorted by.
-_Parts = list[tuple[tuple[int, str], str]]
+class _File(NamedTuple):
+    """A file of a split, by its name.
+
+    Attributes:
+        prefix: what stands before the name of the split.
+        split: this name.
+        kind: 0 if the file has it alone, 1 if it is numbered with the count of all, else 2; its
+            ending; and this count.
+        order: what the files of a split are sorted by.
+        name: of the file, below the folder.
+    """
+
+    prefix: str
+    split: str
+    kind: tuple[int, str, int]
+    order: tuple[int, str]
+    name: str
 
 
-def _group(names: Sequence[str]) -> dict[str, dict[str, dict[_Kind, _Parts]]]:
-    """Sort files by what stands before the name of a split, by that name, and by their kind."""
-    groups: dict[str, dict[str, dict[_Kind, _Parts]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
-    for name in names:
-        *above, file = name.split("/")
-        suffix = find_suffix(Path(file))
-        if above and above != ["data"]:  # all files of a folder that has the name of a split
-            groups[""][strip_suffix(above[-1]).lower()][0, suffix, 0].append(((0, file), name))
-        elif match := _FILE.fullmatch(strip_suffix(file)):
-            number, count = match["number"], int(match["count"] or 0)
-            rank = 0 if number is None else 1 if count else 2
-            kinds = groups[(match["prefix"] or "").lower()][match["name"].lower()]
-            kinds[rank, suffix, count].append(((int(number or 0), ""), name))
-    return groups
+def _parse(name: str) -> _File | None:
+    """Tell by the name of a file which split it is of; None if of no one."""
+    *above, file = name.split("/")
+    suffix = find_suffix(Path(file))
+    if above and above != ["data"]:  # all files of a folder that has the name of a split
+        return _File("", strip_suffix(above[-1]).lower(), (0, suffix, 0), (0, file), name)
+    if not (match := _FILE.fullmatch(strip_suffix(file))):
+        return None
+    number, count = match["number"], int(match["count"] or 0)
+    rank = 0 if number is None else 1 if count else 2
+    prefix, split = (match["prefix"] or "").lower(), match["name"].lower()
+    return _File(prefix, split, (rank, suffix, count), (int(number or 0), ""), name)
 
 
-def _choose(folder: str, groups: dict[str, dict[_Kind, _Parts]]) -> Layout:
+def _choose(folder: str, files: Sequence[_File]) -> Layout:
     """Choose the files of each split: the one that has its name alone, else its parts."""
     layout = Layout({})
-    for split, usual in choose_splits(groups).items():
-        kinds = [one for name in usual for one in groups[name].items()]
-        first = min((kind[0] for kind, _ in kinds), default=0)
-        found = [sorted(parts) for kind, parts in kinds if kind[0] == first]
-        names = [[name for _, name in parts] for parts in found]
-        if len(found) > 1 or any(len({key for key, _ in parts}) < len(parts) for parts in found):
+    for split, usual in choose_splits(file.split for file in files).items():
+        some = [file for file in files if file.split in usual]
+        first = min((file.kind for file in some), default=(0,))[0]
+        some = sorted((file for file in some if file.kind[0] == first), key=lambda one: one.order)
+        names = [file.name for file in some]
+        kinds = {(file.split, file.kind) for file in some}
+        if len(kinds) > 1 or len({file.order for file in some}) < len(some):
             raise InputError(
                 f"a folder of data needs one {split} file, or its parts: {folder} has "
-                f"{join_names(sorted(name for some in names for name in some))}; remove all but one"
+                f"{join_names(sorted(names))}; remove all but one"
             )
-        for some in names:
-            layout.splits[split] = some
+        if some:
+            layout.splits[split] = names
             if usual[0] in SPARE_NAMES.get(split, ()):
-                layout.notes.append(f"{join_names(some)} of {folder} is read as {split} split")
+                layout.notes.append(f"{join_names(names)} of {folder} is read as {split} split")
     return layout
 
 
@@ -211,50 +223,10 @@ def count_missing(files: Sequence[str]) -> int:
 # --- The README of a data set from the hub -------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Config:
-    """What a README says of one of its data sets.
-
-    Attributes:
-        patterns: of the files of each split.
-        folder: where files are, if no patterns say so.
-        default: whether it is read if no name is given.
-        sep: what stands between fields.
-        odd: what it says that is not followed.
-    """
-
-    patterns: dict[str, list[str]]
-    folder: str
-    default: bool
-    sep: str | None
-    odd: list[str]
-
-    @classmethod
-    def read(cls, entry: dict[str, Any]) -> Config:
-        """Read an entry of `configs:`, in any of the ways that `datasets` reads it."""
-        files, folder = entry.get("data_files") or {}, str(entry.get("data_dir") or ".")
-        if isinstance(files, list) and all(isinstance(one, dict) for one in files):
-            files = {one["split"]: one["path"] for one in files}
-        elif not isinstance(files, dict):
-            files = {"train": files}
-        patterns = {
-            str(split): [
-                str(PurePosixPath(folder, one))
-                for one in ([some] if isinstance(some, str) else some)
-            ]
-            for split, some in files.items()
-        }
-        if "\0" in folder or any("\0" in one for some in patterns.values() for one in some):
-            raise ValueError("names of files hold no NUL characters")
-        sep = entry.get("sep") or entry.get("delimiter")
-        default = entry["config_name"] == "default" or entry.get("default") is True
-        return cls(
-            patterns, folder, default, sep and str(sep), sorted({*map(str, entry)} - _FOLLOWED)
-        )
-
-
-def read_configs(folder: Path, notes: list[str]) -> dict[str, Config]:
+def read_configs(folder: Path, notes: list[str]) -> Configs:
     """Return what the README of a folder says of its data sets, by name; none if it says nothing.
+
+    "data_files" are patterns for each split then, and "data_dir" is none but a string.
 
     Args:
         folder: such as a copy of a repository from the hub.
@@ -271,19 +243,37 @@ def read_configs(folder: Path, notes: list[str]) -> dict[str, Config]:
         return {}
     try:
         entries = read_yaml(part[0])["configs"] or []
-        return {str(entry["config_name"]): Config.read(entry) for entry in entries}
+        return {str(entry["config_name"]): _read_config(entry) for entry in entries}
     except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
         notes.append(f"`configs` in {readme} are not followed: {error!s:.200}")
         return {}
 
 
-def choose_config(folder: Path, configs: dict[str, Config]) -> str:
+def _read_config(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Read an entry of `configs:`, in any of the ways that `datasets` reads it."""
+    from datasets.data_files import sanitize_patterns
+
+    folder = str(entry.get("data_dir") or ".")
+    patterns = {
+        split: [str(PurePosixPath(folder, one)) for one in some]
+        for split, some in sanitize_patterns(entry.get("data_files") or {}).items()
+    }
+    if "\0" in "".join([folder, *chain(*patterns.values())]):
+        raise ValueError("names of files hold no NUL characters")
+    return {**entry, "data_dir": folder, "data_files": patterns}
+
+
+def choose_config(folder: Path, configs: Configs) -> str:
     """Choose the data set of a folder that is read if no name is given, as `datasets` does.
 
     Raises:
         InputError: if it takes a name to tell which.
     """
-    default = [name for name, config in configs.items() if config.default or len(configs) == 1]
+    default = [
+        name
+        for name, config in configs.items()
+        if len(configs) == 1 or name == "default" or config.get("default") is True
+    ]
     if len(default) != 1:
         raise InputError(
             f"{folder} holds several data sets, by its README: {join_names(configs)}; write one as "
@@ -293,7 +283,7 @@ def choose_config(folder: Path, configs: dict[str, Config]) -> str:
 
 
 def follow_config(
-    folder: Path, configs: dict[str, Config], name: str, is_known: Callable[[Path], bool]
+    folder: Path, configs: Configs, name: str, is_known: Callable[[Path], bool]
 ) -> Layout | None:
     """Find the files of a data set as the README of their folder says; None if none is there.
 
@@ -306,41 +296,36 @@ def follow_config(
     Raises:
         InputError: if its training split is not there.
     """
-    match = partial(_match, folder, is_known=is_known)
-    config = configs[name]
-    found = {split: match(some) for split, some in config.patterns.items()}
-    if not config.patterns:
-        inner = folder / config.folder
+    config, above = configs[name], configs[name]["data_dir"]
+    found = {split: _match(folder, some, is_known) for split, some in config["data_files"].items()}
+    absent = [
+        one for split, some in found.items() if not some for one in config["data_files"][split]
+    ]
+    if not found:
+        inner = folder / above
         files = lay_out(str(inner), list_files(inner, is_known) if inner.is_dir() else []).splits
-        above = PurePosixPath(config.folder)
-        found = {split: [str(above / one) for one in some] for split, some in files.items()}
+        found = {s: [str(PurePosixPath(above, one)) for one in some] for s, some in files.items()}
+    splits = {split: found[some[0]] for split, some in choose_splits(found).items() if some}
+    splits = {split: files for split, files in splits.items() if files}
     if not any(found.values()):
         return None
-    layout = Layout({split: found[some[0]] for split, some in choose_splits(found).items() if some})
-    absent = [one for split, some in config.patterns.items() if not found[split] for one in some]
-    if not layout.splits.get("train"):
+    if "train" not in splits:
         there = join_names(split for split in found if found[split])
         raise InputError(
             f"a data set needs a split `train`: {folder} has, by its README, {there}"
             + f", but not {join_names(absent)}" * bool(absent)
             + "; name a file to use it alone"
         )
+    notes = []
     if absent:
-        layout.notes.append(f"the README of {folder} names absent files: {join_names(absent)}")
-    if config.odd:
-        layout.notes.append(
-            f"the README of {folder} sets {join_names(config.odd)}, which is not followed"
-        )
-    layout.splits = {split: files for split, files in layout.splits.items() if files}
-    layout.sep = config.sep
-    layout.others = {
-        file
-        for other in configs.values()
-        if other is not config
-        for some in other.patterns.values()
-        for file in match(some)
-    }
-    return layout
+        notes.append(f"the README of {folder} names absent files: {join_names(absent)}")
+    if odd := sorted({*map(str, config)} - _FOLLOWED):
+        notes.append(f"the README of {folder} sets {join_names(odd)}, which is not followed")
+    others = [
+        some for other in configs if other != name for some in configs[other]["data_files"].values()
+    ]
+    sep = config.get("sep") or config.get("delimiter")
+    return Layout(splits, notes, _match(folder, [*chain(*others)], is_known), sep and str(sep))
 
 
 def _match(folder: Path, patterns: Sequence[str], is_known: Callable[[Path], bool]) -> list[str]:

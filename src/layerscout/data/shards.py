@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layerscout.data.folders import Layout, is_held_out, is_part, lay_out
+from layerscout.data.folders import Layout, count_missing, is_held_out, is_part, lay_out
 from layerscout.data.lines import File, find_suffix
 from layerscout.data.tables import Source, Table, join_names
 from layerscout.errors import InputError, first_line
@@ -59,18 +60,13 @@ def find_shards(
     if "train" not in layout.splits:
         layout = Layout({"train": _choose_parts(data, list(names), readable, is_folder=is_folder)})
 
-    def opener(file: str) -> Source:
-        packed = file.lower().endswith(".gz")
-        opened = partial(filesystem.open, file, "rb")
-        return open_part(File(file, find_suffix(Path(file)), opened, packed))
+    def part(name: str) -> Part:
+        opened = partial(filesystem.open, names[name], "rb")
+        packed = name.lower().endswith(".gz")
+        file = File(names[name], find_suffix(Path(name)), opened, packed)
+        return Part(names[name], sizes[names[name]].get("size"), partial(open_part, file))
 
-    sources = {}
-    for split, chosen in layout.splits.items():
-        title = data.rstrip("/").rpartition("/")[2] + f" ({split})" * (split != "train")
-        files = [names[name] for name in chosen]
-        parts = [Part(file, sizes[file].get("size"), partial(opener, file)) for file in files]
-        sources[split] = join_files(title, parts)
-    return note_layout(sources, data, layout, readable)
+    return open_layout(data, data.rstrip("/").rpartition("/")[2], layout, readable, part)
 
 
 def _choose_parts(
@@ -100,20 +96,34 @@ def _choose_parts(
     return parts
 
 
-def note_layout(
-    sources: Mapping[str, Source], folder: str, layout: Layout, files: Sequence[str]
+def open_layout(
+    folder: str, title: str, layout: Layout, files: Sequence[str], part: Callable[[str], Part]
 ) -> dict[str, Source]:
-    """Return sources whose training split says what should be known of the files of a folder.
+    """Open the splits of a folder; the training one says what should be known of its files.
 
     Args:
-        sources: of each split.
-        folder: what messages call it.
+        folder, title: what messages call it, and its training split.
         layout: of its files.
         files: all of them that could be read, by their names in the folder.
+        part: turns a name in the folder into a part of its split.
     """
-    read = {name for some in layout.splits.values() for name in some}
-    notes = [*layout.notes]
-    if unread := [name for name in files if name not in read and name not in layout.others]:
+    sources, notes = {}, [*layout.notes]
+    for split, chosen in layout.splits.items():
+        name = title if split == "train" else f"{folder} ({split})"
+        try:
+            sources[split] = join_files(name, list(map(part, chosen)))
+        except InputError:
+            if split != "test":
+                raise
+            # It may be there for other uses, or be empty: no columns, as reading it will tell.
+            sources[split] = Source(chosen[0], {}, lambda _: Table("", {}))
+        if missing := count_missing(chosen):
+            notes.append(
+                f"missing: {missing} of the {missing + len(chosen)} files of the {split} split of "
+                f"{folder}; the others are read"
+            )
+    read = {*layout.others, *chain(*layout.splits.values())}
+    if unread := [name for name in files if name not in read]:
         notes.append(
             f"data files of {folder} that are not read: {join_names(unread)} (a file given as "
             "--validation or --test is)"

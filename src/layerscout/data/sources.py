@@ -27,7 +27,6 @@ from layerscout.data.files import (
 from layerscout.data.folders import (
     choose_config,
     choose_splits,
-    count_missing,
     follow_config,
     lay_out,
     list_files,
@@ -35,7 +34,7 @@ from layerscout.data.folders import (
     strip_suffix,
 )
 from layerscout.data.lines import File, Format, find_suffix, read_lines, reading
-from layerscout.data.shards import Part, find_shards, join_files, note_layout
+from layerscout.data.shards import Part, find_shards, open_layout
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
 from layerscout.progress import announce_waiting
@@ -263,36 +262,18 @@ def _folder(
             f"{join_names(sorted({*entries, *files}))}; "
             + (_SAVED if {"dataset_dict.json", "state.json"} & {*entries} else _ALONE)
         )
-    sources = {}
-    for split, chosen in layout.splits.items():
-        try:
-            told = layout.sep if find_suffix(Path(chosen[0])) in DELIMITED else None
-            said = replace(form, sep=form.sep or told)
-            sources[split] = _open_split(path, split, chosen, said)
-        except InputError:
-            if split != "test":
-                raise
-            # It may be there for other uses, or be empty: no columns, as reading it will tell.
-            sources[split] = Source(chosen[0], {}, lambda _: Table("", {}))
-        if missing := count_missing(chosen):
-            notes.append(
-                f"missing: {missing} of the {missing + len(chosen)} files of the {split} split of "
-                f"{path}; the others are read"
-            )
-    named = {one.resolve() for one in others}
     layout.notes += notes
-    return note_layout(
-        sources, str(path), layout, [one for one in files if (path / one).resolve() not in named]
-    )
+    named = {one.resolve() for one in others}
+    unnamed = [one for one in files if (path / one).resolve() not in named]
 
+    def part(name: str) -> Part:
+        file = path / name
+        sep = form.sep or (layout.sep if find_suffix(file) in DELIMITED else None)
+        return Part(
+            str(file), file.stat().st_size, partial(open_file, file, replace(form, sep=sep))
+        )
 
-def _open_split(path: Path, split: str, files: Sequence[str], form: Format) -> Source:
-    """Open a split of a folder, whose files are called so in it."""
-    paths = [path / name for name in files]
-    return join_files(
-        path.resolve().name if split == "train" else f"{path} ({split})",
-        [Part(str(one), one.stat().st_size, partial(open_file, one, form)) for one in paths],
-    )
+    return open_layout(str(path), path.resolve().name, layout, unnamed, part)
 
 
 def _demo() -> dict[str, Source]:

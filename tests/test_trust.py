@@ -8,6 +8,7 @@ import re
 import socket
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,7 @@ def test_yaml_makes_no_objects():
         read_yaml("!!python/object/apply:os.getcwd []")
 
 
+@cache
 def nodes_of(room):
     """Return (path, node) of all that the modules of a room are written of."""
     paths = sorted((SOURCE / room).glob("*.py"))

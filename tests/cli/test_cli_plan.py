@@ -295,7 +295,7 @@ def test_a_block_score_ranks(changed):
 @pytest.mark.real
 def test_a_real_plan_fits_a_terminal_of_80_columns(run, tmp_path):
     model, data = real("models", "stacked-minilm-12"), real("data", "rte")
-    scan(model, data, examples=100, progress=False).save(tmp_path)
+    scan(model, data, examples=40, max_length=16, progress=False).save(tmp_path)
     code, printed, _ = run("plan", tmp_path)
     assert code == 0
     table = printed.split("train, infer")[0].splitlines()[2:]

@@ -297,8 +297,12 @@ def test_memory_that_is_short_halves_the_batch(keep, encoder, tokens, monkeypatc
     assert len(list_cache()) == keep.entries
 
 
+@pytest.fixture(scope="module")
+def minilm():
+    return Encoder.load(real("models", "all-MiniLM-L6-v2"))
+
+
 @pytest.mark.real
-def test_a_real_encoder(keep):
-    encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"))
+def test_a_real_encoder(keep, minilm):
     for _ in range(2):
-        keep(encoder, encoder.tokenize(TEXTS)).check(tolerance=2e-4)
+        keep(minilm, minilm.tokenize(TEXTS[:-1])).check(tolerance=2e-4)

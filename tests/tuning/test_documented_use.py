@@ -81,7 +81,7 @@ TASKS = {
     "untyped": lambda n, held: rename(words_task(n, held), {"B-long": "B", "I-long": "I"}),
     "plain": plain_task,
 }
-TUNED = {"epochs": 10, "batch_size": 4, "learning_rate": 3e-3, "max_length": 160, "progress": False}
+TUNED = {"epochs": 5, "batch_size": 4, "learning_rate": 3e-3, "max_length": 160, "progress": False}
 
 
 def tuned(encoder: Any, kind: str, rows: int, folder: Any) -> tuple[Any, Task, str]:

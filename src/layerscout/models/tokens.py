@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain, count
 from typing import Any
 
@@ -365,11 +366,13 @@ def _choose_windows(
     return np.where((word_of >= 0) & (own[word_of] == window), word_of, -1)
 
 
-def _join(parts: Sequence[Tokens]) -> Tokens:
-    def join(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if any(array is None for array in arrays) else np.concatenate(arrays)
+def _join_arrays(parts: Sequence[Tokens], name: str) -> Any:
+    arrays = [getattr(part, name) for part in parts]
+    return None if any(array is None for array in arrays) else np.concatenate(arrays)
 
+
+def _join(parts: Sequence[Tokens]) -> Tokens:
+    join = partial(_join_arrays, parts)
     joined = Tokens(
         join("ids"),
         join("types"),

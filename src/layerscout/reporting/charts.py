@@ -50,6 +50,11 @@ LOOK: dict[str, Any] = {  # in the page, the style sheet sets the colours of bot
     "title": alt.TitleConfig(anchor="start", fontSize=13, offset=12, subtitleColor=MUTED),
 }
 FIT_WIDTH = alt.AutoSizeParams(type="fit-x", contains="padding")
+# A title that is wider than the figure ends in an ellipsis.
+LIMITED = {**LOOK["title"].to_dict(), "limit": {"expr": "width && containerSize()[0] - 10"}}
+ON_PAGE = alt.Config(
+    font="system-ui, sans-serif", autosize=FIT_WIDTH, **(LOOK | {"title": LIMITED})
+).to_dict()
 
 
 def layer_rows(
@@ -66,7 +71,9 @@ def layer_rows(
         more: further properties of the chart.
     """
     data = alt.InlineData(values=list(rows))
-    return alt.LayerChart(data=data, layer=list(layers), description=description, **more)
+    chart = alt.LayerChart(data=data, description=description, **more)
+    chart.layer = list(layers)  # given before, all are copied in search of selections
+    return chart
 
 
 def place_side_by_side(
@@ -80,16 +87,11 @@ def place_side_by_side(
 
 def fit_page(chart: alt.LayerChart) -> dict[str, Any]:
     """Specify a chart that takes the width of the page it stands in."""
-    # A title that is wider than the figure ends in an ellipsis.
-    limited = {**LOOK["title"].to_dict(), "limit": {"expr": "width && containerSize()[0] - 10"}}
     # To check a dozen specifications against the schema takes longer than to write them.
-    spec = (
-        chart.properties(width="container", background="transparent")
-        .configure(font="system-ui, sans-serif", autosize=FIT_WIDTH, **(LOOK | {"title": limited}))
-        .to_dict(validate=False)
-    )
-    # The page holds no address, not even one that nothing loads.
-    return {name: value for name, value in spec.items() if name != "$schema"}
+    spec = chart.to_dict(validate=False)
+    del spec["$schema"]  # the page holds no address, not even one that nothing loads
+    look = ON_PAGE | {"view": spec["config"]["view"] | ON_PAGE["view"]}
+    return spec | {"width": "container", "background": "transparent", "config": look}
 
 
 def place_ticks(start: int, end: int, steps: int) -> list[int]:

@@ -139,10 +139,10 @@ class _Heads:
             return self._outputs(x).double().numpy()
 
     def _outputs(self, x: Float32[Tensor, "S bC d"]) -> Float32[Tensor, "S b K"]:
-        def call(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-            outputs: Tensor = torch.func.functional_call(self.head, (parameters, buffers), (x,))
-            return outputs
-
-        every = torch.vmap(call, randomness="different")
+        every = torch.vmap(self._run, randomness="different")
         outputs: Tensor = every(self.parameters, self.buffers, x)
         return outputs if self.choices == 1 else outputs.reshape(len(x), -1, self.choices)
+
+    def _run(self, own: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        outputs: Tensor = torch.func.functional_call(self.head, (own, buffers), (x,))
+        return outputs

@@ -252,6 +252,8 @@ WORDS: dict[str, tuple[str | bytes, list[str]]] = {
     "GermEval": (conll("{n}\t{word}\tO\t{tag}", "#\thttp://x.de [2009]\n"),
                  [COUNTED, COMMENTS.format("#\thttp://x.de [2009]")]),
     "numbers": (conll("{n} {word} {tag}"), [COUNTED]),
+    "numbers that go on": ("1 Ann B-PER\n2 saw O\n3 Bonn B-LOC\n\n4 #tbt O\n5 Bob B-PER\n\n"
+                           "6 # O\n7 ran O\n", [COUNTED]),
     "numbers from 0": (conll("{n}\t{word}\tNN\t{tag}", start=0), [COUNTED]),
     "Label Studio": ("-DOCSTART- -X- O\n" + conll("{word} -X- _ {tag}"), []),
     "brat": (conll("{tag}\t0\t3\t{word}"), ["the first column of x.conll has tags, so words are "
@@ -278,6 +280,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
                       "has pairs, such as 'Ann|B-PER'"),
     "OntoNotes": ("x.conll", conll("bc/x 0 {word} {tag}"), "the same in all of a sentence, such as "
                   "'bc/x'; leave it out"),
+    "WebAnno": ("x.conll", conll("3-{n}\t{word}\t{tag}"), "numbers the words, such as '3-1'"),
     "CoNLL-U": ("x.conll", conll("{n}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{tag}"), "to .conllu"),
     "Label Studio": ("x.json", json.dumps([{"id": 1, "data": {"text": "a"}, "annotations": []}]),
                      "export it from Label Studio as JSON-MIN"),

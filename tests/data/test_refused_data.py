@@ -60,7 +60,7 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any]]] = [
     ("x.csv", GOOD + '"c,0\n', "not valid CSV … line 4 … unexpected end of data", {}),
     ("x.csv", GOOD + '"c"d,0\n', "not valid CSV … line 4", {}),
     ("x.csv", GOOD.encode() + b"caf\xe9,1\nna\xc3\xafve,1\n",
-     "UTF-8 … 0xe9 … line 4, and UTF-8 in line 5; convert one of them", {}),
+     "UTF-8 … 0xe9 … line 4, and UTF-8 in line 5; convert one of them … --encoding", {}),
     ("x.csv", GOOD.encode() + b"na\xc3\xafve,1\ncaf\xe9,1\n", "0xe9 in line 5, and UTF-8 in line 4",
      {}),
     ("x.tsv", b"text\tlabel\n\x81\t1\n", "UTF-8 … 0x81 … line 2; give … --encoding", {}),

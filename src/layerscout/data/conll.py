@@ -67,6 +67,9 @@ def split_line(line: str) -> list[str]:
     return fields if any(field and not field.isspace() for field in fields) else []
 
 
+# The number that something ends in.
+COUNT = re.compile(r"[0-9]{1,9}\Z")
+
 # Tags of the usual schemes of spans.
 TAG = re.compile("O|[BIESLUM]-.+")
 
@@ -91,7 +94,11 @@ def tell_layout(file: File) -> Layout:
             size *= line.startswith("#")
             continue
         width, first = width or len(fields), first or fields[0]
-        counted = counted and first in ("0", "1") and fields[0] == str(int(first) + size)
+        if counted:  # with what WebAnno and Universal Dependencies have before it, such as 3-1
+            number = COUNT.search(fields[0])
+            counted = number is not None and (
+                not size or before == f"{fields[0][: number.start()]}{int(number[0]) - 1}"
+            )
         same &= not size or fields[0] == before
         paired &= all("|" in field.strip("|") for field in fields)
         size, before = size + 1, fields[0]
@@ -110,6 +117,10 @@ def tell_layout(file: File) -> Layout:
     if longest >= 2 and counted and width > 2:
         if width == 10:
             raise InputError(f"{rule}: it has the columns of CoNLL-U; rename it to .conllu")
+        if not first.isdecimal():
+            raise InputError(
+                f"{rule}: the first column numbers the words, such as {first!r:.60}; leave it out"
+            )
         places["tokens"] = 1
         file.note(
             f"the first column of {file.name} counts the words, which are read from the second"

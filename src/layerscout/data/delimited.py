@@ -201,7 +201,9 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
 def _refuse_row(file: File, columns: int, fields: int, line: int) -> InputError:
     """Build the error for a row that has not as many fields as the header."""
     lone = columns == 1
-    remedy = "give the separator of the fields (--sep)" if lone else "correct the line"
+    remedy = "correct the line"
+    if lone:
+        remedy = "give the separator of the fields (--sep), or remove what stands above the header"
     return _MisfitError(
         f"every row must have as many fields as the header: {file.name} has {columns} "
         f"column{'s'[: not lone]}, but {fields} field{'s'[: fields != 1]} in line {line}; {remedy}"

@@ -223,7 +223,10 @@ def _decode_western(file: File, lines: Iterable[str]) -> Iterator[str]:
             ascii_letters += sum(map(str.isascii, letters))
             others += len(letters) - sum(map(str.isascii, letters))
         if western and utf8:
-            raise InputError(f"{western[0]}, and UTF-8 in line {utf8}; convert one of them")
+            raise InputError(
+                f"{western[0]}, and UTF-8 in line {utf8}; convert one of them, or give the "
+                "encoding of all with --encoding"
+            )
         yield decoded
     if others > ascii_letters:
         raise InputError(

@@ -312,8 +312,11 @@ def test_numbers(labels: list[Any], words: str) -> None:
 
 
 def test_numbers_of_any_usual_size() -> None:
-    for labels in ([1e15, -1e15], [1e-30, 2e-30], [1700000000, 1700100000], [0, 1]):
-        assert Task.from_lists(["a", "b"], labels, regression=True).train.labels.tolist() == labels
+    for labels in ([1e15, -1e15], [1e-30, 2e-30], [1700000000, 1700100000], [0, 1], [900, 1000]):
+        task = Task.from_lists(["a", "b"], labels, regression=True)
+        assert task.train.labels.tolist() == labels
+        said = ["in size, and a head starts near 0" in line for line in task.warnings]
+        assert said == [True] * (max(labels) > 1000)
 
 
 # --- Warnings ----------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ def write_datasets(folder: Path) -> dict[str, Path]:
         "glue/cola/train": ([0, 1] * 3, "sentence"),
         "reviews/data/train": ([0, 1, 2] * 8, "text"),
         "reviews/data/validation": ([0, 1, 2] * 2, "text"),
+        "reviews/data/unlabelled": ([-1] * 4, "text"),
     }
     for name, (labels, column) in splits.items():
         write_split(folder / f"{name}-00000-of-00001.parquet", labels, column)
@@ -170,6 +171,7 @@ for name in ("glue/sst2", "nyu-mll/glue/sst2", "org/reviews"):
     task = Task.load(name)
     answers[name] = [list(task.labels), task.train.labels.tolist(), list(task.train.texts)[0]]
     answers[name].append(None if task.validation is None else task.validation.labels.tolist())
+    answers["warnings"] = task.warnings
 answers["tasks"] = {{
     name: refusal(Task.load, name)
     for name in ("org/nothing", "nothing", "glue/sst3", "nyu-mll/glue", "org/gated")
@@ -193,6 +195,7 @@ def test_tasks_load_by_their_hub_names(online: Any) -> None:
     for name in ("glue/sst2", "nyu-mll/glue/sst2"):
         assert answers[name] == [names, [0, 1, 1] * 10, first, [0, 1] * 5]
     assert answers["org/reviews"] == [["0", "1", "2"], [0, 1, 2] * 8, first, [0, 1, 2] * 2]
+    assert "splits of org/reviews that are not read: unlabelled" in answers["warnings"]
     check_lines(errors.values())
     assert "'org/nothing' doesn't exist" in errors["org/nothing"][1]
     assert "gated" in errors["org/gated"][1]

@@ -72,6 +72,7 @@ from .targets import (
     check_choices as check_choices,
     check_metric as check_metric,
     describe_kind as describe_kind,
+    describe_task as describe_task,
     draw_examples as draw_examples,
     ensure_validation as ensure_validation,
     expand_choices as expand_choices,

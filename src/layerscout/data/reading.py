@@ -43,6 +43,9 @@ USUAL_METRICS: Mapping[Kind, str] = {
     "multi_label_classification": "micro_f1",
 }
 
+# Numbers of this size on average are far from what a head predicts at first, in steps of training.
+LARGE = 1000
+
 # From this share of the training rows on, the accuracy of always predicting a class looks like
 # success: tasks with such a class are judged by macro-F1. Of two classes it is 2 : 1.
 IMBALANCED = 2 / 3
@@ -334,6 +337,12 @@ def _read_labels(
             raise InputError(
                 f"regression needs labels that differ in float32: column {label!r} of {table.name} "
                 f"is within {np.ptp(numbers):.2g} of {numbers[0]:.7g}; subtract the mean and scale "
+                "the column"
+            )
+        if labels is None and (size := float(np.sqrt((numbers**2).mean()))) > LARGE:
+            warnings.append(
+                f"numbers in {label!r:.60} of {table.name} are about {size:.1g} in size, and "
+                "a head starts near 0, so training may not reach them; subtract the mean and scale "
                 "the column"
             )
         return numbers, ()

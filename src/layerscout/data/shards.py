@@ -128,13 +128,17 @@ def open_layout(
             f"data files of {folder} that are not read: {join_names(unread)} (a file given as "
             "--validation or --test is)"
         )
-    training = sources["train"]
+    return {**sources, "train": add_notes(sources["train"], notes)}
 
-    def read_noting(wanted: Sequence[str]) -> Table:
-        table = training.read(wanted)
+
+def add_notes(source: Source, notes: Sequence[str]) -> Source:
+    """Return a source that says more of what should be known."""
+
+    def read(wanted: Sequence[str]) -> Table:
+        table = source.read(wanted)
         return replace(table, notes=(*notes, *table.notes))
 
-    return {**sources, "train": replace(training, read=read_noting)}
+    return replace(source, read=read)
 
 
 def join_files(name: str, parts: Sequence[Part]) -> Source:

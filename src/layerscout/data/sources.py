@@ -34,7 +34,7 @@ from layerscout.data.folders import (
     strip_suffix,
 )
 from layerscout.data.lines import File, Format, find_suffix, read_lines, reading
-from layerscout.data.shards import Part, find_shards, open_layout
+from layerscout.data.shards import Part, add_notes, find_shards, open_layout
 from layerscout.data.tables import Source, Table, from_memory, join_names
 from layerscout.errors import InputError
 from layerscout.progress import announce_waiting
@@ -79,13 +79,16 @@ def open_hub(hub: str) -> dict[str, Source]:
     except (OSError, ValueError, RuntimeError, HTTPError, DatasetsError) as error:
         raise _hub_error(hub, error) from error
     name = "/".join(hub.split("/")[:2])
-    if not choose_splits(available)["train"]:
+    chosen = {split: names[0] for split, names in choose_splits(available).items() if names}
+    if "train" not in chosen:
         raise InputError(f"a data set needs a split `train`: {name} has {join_names(available)}")
-    return {
-        split: _hub_split(f"{name} ({names[0]})", available[names[0]])
-        for split, names in choose_splits(available).items()
-        if names
+    sources = {
+        split: _hub_split(f"{name} ({own})", available[own]) for split, own in chosen.items()
     }
+    if unread := [one for one in available if one not in chosen.values()]:
+        note = f"splits of {name} that are not read: {join_names(unread)}"
+        sources["train"] = add_notes(sources["train"], [note])
+    return sources
 
 
 @contextmanager

@@ -232,6 +232,37 @@ def tabulate_predictions(
     }
 
 
+def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
+    """Return what the JSON files hold of a task of which `split` was read, in so many tokens.
+
+    Where words are labelled, the examples are sentences, and the split may be of single words.
+    """
+    words = {}
+    if task.kind == "token_classification":
+        words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
+    counts: np.ndarray
+    if task.kind == "regression":
+        counts = np.empty(0)
+    elif task.kind == "multi_label_classification":
+        counts = split.labels.sum(axis=0)
+    else:
+        counts = np.bincount(split.labels, minlength=len(task.labels))
+    used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
+    return {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "metric": task.metric,
+        "columns": dict(task.columns),
+        "examples_used": used,
+        "examples_available": len(task.train),
+        **words,
+        "validation_examples": None if task.validation is None else len(task.validation),
+        "examples_per_class": [int(count) for count in counts],
+        "tokens_per_example": float(lengths.mean()),
+    }
+
+
 def describe_kind(kind: Kind) -> str:
     """Return the words for a kind of task."""
     return kind.replace("_", " ").replace("multi label", "multi-label")

@@ -93,7 +93,6 @@ from .shapes import (
 )
 from .tokens import (
     Tokens as Tokens,
-    describe_task as describe_task,
     name_empty_text as name_empty_text,
     overlap_windows as overlap_windows,
     warn_of_cut_inputs as warn_of_cut_inputs,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int32, Int64, UInt8
 from torch import Tensor
 
-from layerscout.data import Split, Task, concatenate_ranges
+from layerscout.data import concatenate_ranges
 from layerscout.plans import ReadToken
 
 
@@ -422,34 +422,3 @@ def warn_of_dropped_words(dropped: int, *, what: str = "words") -> list[str]:
         f"{dropped:,} {what} are dropped by the tokenizer, such as empty ones, and are "
         "read as its unknown token"
     ]
-
-
-def describe_task(task: Task, split: Split, lengths: np.ndarray) -> dict[str, Any]:
-    """Return what the JSON files hold of a task of which `split` was read, in so many tokens.
-
-    Where words are labelled, the examples are sentences, and the split may be of single words.
-    """
-    words = {}
-    if task.kind == "token_classification":
-        words = {"words_used": len(split.labels), "words_available": len(task.train.labels)}
-    counts: np.ndarray
-    if task.kind == "regression":
-        counts = np.empty(0)
-    elif task.kind == "multi_label_classification":
-        counts = split.labels.sum(axis=0)
-    else:
-        counts = np.bincount(split.labels, minlength=len(task.labels))
-    used = len(split) if split.groups is None or not words else len(np.unique(split.groups))
-    return {
-        "name": task.name,
-        "kind": task.kind,
-        "labels": list(task.labels),
-        "metric": task.metric,
-        "columns": dict(task.columns),
-        "examples_used": used,
-        "examples_available": len(task.train),
-        **words,
-        "validation_examples": None if task.validation is None else len(task.validation),
-        "examples_per_class": [int(count) for count in counts],
-        "tokens_per_example": float(lengths.mean()),
-    }

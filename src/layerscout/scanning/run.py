@@ -9,13 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from layerscout.data import HELD_OUT, Task
+from layerscout.data import HELD_OUT, Task, describe_task
 from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     Precision,
     describe_model,
-    describe_task,
     hash_base,
     warn_of_cut_inputs,
     warn_of_dropped_words,

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.data import require_validation
+from layerscout.data import describe_task, require_validation
 from layerscout.files import make_output_folder, replace_files, replace_folder, set_aside
 from layerscout.models import (
     TrainableModel,
     describe_model,
-    describe_task,
     export,
     find_oldest,
     name_empty_text,

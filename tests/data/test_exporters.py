@@ -157,6 +157,9 @@ OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[
     ("x.csv", MANY + 'f, "x"\n', {}, [*AB * 30, "f"], [*XY * 30, "x"], [SPACES]),
     ("x.tsv", MANY.replace(",", "\t") + '"""f"""\tx\n', {}, [*AB * 30, '"f"'], [*XY * 30, "x"],
      [UNQUOTED]),
+    ("x.csv", CSV.replace("label", "label,split").replace("x\n", "x,train\n").replace(
+        "y\n", "y,test\n"), {}, AB, XY, ["column 'split' of x.csv names splits (test, train), and "
+     "is not followed; write a file for each"]),
     ("x.csv", "sep=,\n" + CSV.replace(",", ";"), {"sep": ";"}, AB, XY, []),
     ("x.csv", b"\xef\xbb\xbf" * 2 + CSV.encode(), {}, AB, XY, []),
     ("x.csv", CAFES, {"encoding": "latin-1"}, ["café", *AB[1:]], XY, []),

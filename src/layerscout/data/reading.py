@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from layerscout.data.columns import Inputs, column_template, render
+from layerscout.data.folders import choose_splits
 from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
@@ -26,6 +27,8 @@ SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 # Where Prodigy says whether a label was accepted.
 ANSWER = "answer"
+# Where a table of all splits says which one a row is of.
+SPLIT = "split"
 
 # Class names that a split is read with, and those of its ids where it brings them; see
 # `name_classes`.
@@ -179,16 +182,24 @@ def choose_metric(kind: Kind, labels: tuple[str, ...], training: Split, warnings
 def _read_accepted(source: Source, columns: list[str], warnings: list[str]) -> Table:
     """Read columns of the rows that were accepted, where Prodigy says of each whether it was.
 
-    A label that was rejected stands in its row as if it were the right one.
+    A label that was rejected stands in its row as if it were the right one. A line is added to the
+    warnings, too, where a column says of which split a row is.
     """
+    extra = [name for name in (ANSWER, SPLIT) if name in source.columns and name not in columns][:1]
     table = None
-    if ANSWER in source.columns and ANSWER not in columns:
+    if extra:
         with suppress(InputError):  # of other programs, not every row may have one
-            table = source.read([*columns, ANSWER])
+            table = source.read([*columns, *extra])
     if table is None:
-        table = source.read(columns)
+        table, extra = source.read(columns), []
     warnings += table.notes
-    answers = table.columns.get(ANSWER, ()) if ANSWER not in columns else ()
+    splits = {str(name).lower() for name in table.columns[SPLIT]} if SPLIT in extra else set()
+    if len(splits) > 1 and splits == {n for some in choose_splits(splits).values() for n in some}:
+        warnings.append(
+            f"column {SPLIT!r} of {table.name} names splits ({join_names(sorted(splits))}), and is "
+            "not followed; write a file for each"
+        )
+    answers = table.columns[ANSWER] if ANSWER in extra else ()
     rows = [row for row, answer in enumerate(answers) if answer == "accept"]
     known = all(answer in ("accept", "reject", "ignore") for answer in answers)
     if known and 0 < len(rows) < len(answers):

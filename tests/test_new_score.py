@@ -30,6 +30,10 @@ def rows(monkeypatch):
     words = {"title": "size", "summary": "how many weights", "meaning": "Counts the weights."}
     row = Definition(**words, of="blocks", source="weights", compute=lengths)
     monkeypatch.setitem(SCORES, "size", row)
+    words = {"title": "steepest", "summary": "largest slope", "meaning": "Finds the steepest."}
+    steepest = {"compute": lambda weight, gradient: float(gradient.abs().max()), "combine": max}
+    row = Definition(**words, of="blocks", source="gradients", numbers=True, **steepest)
+    monkeypatch.setitem(SCORES, "steepest", row)
 
 
 def test_a_scan_computes_it_and_its_file_page_and_table_show_it(tiny, telling, tmp_path, run):
@@ -50,8 +54,8 @@ def test_a_scan_computes_it_and_its_file_page_and_table_show_it(tiny, telling, t
 
 def test_plans_rest_on_it(tiny, telling, tmp_path, run):
     run("scan", tiny, telling, "--score", "all", "--examples", 100, "-o", tmp_path)
-    assert {"spread", "size"} <= ls.Scan.load(tmp_path).scores.keys()
-    for score in ("spread", "size"):
+    assert {"spread", "size", "steepest"} <= ls.Scan.load(tmp_path).scores.keys()
+    for score in ("spread", "size", "steepest"):
         code, printed, _ = run("plan", tmp_path, "--score", score, "--json")
         assert code == 0 and json.loads(printed)["score"] == score
 

@@ -172,6 +172,11 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
                 os.fsync(file.fileno())
 
 
+def format_json(content: Any) -> str:
+    """Write JSON as layerscout's files hold it."""
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
 def read_json(path: Path) -> Any:
     """Read JSON as layerscout writes it, in which every number is finite.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,7 +15,6 @@ import numpy as np
 
 from layerscout.data import Split, Task, make_targets, sample
 from layerscout.errors import InputError, check_integer
-from layerscout.files import make_output_folder, write_files
 from layerscout.models import Encoder, load_config, warn_of_cut_inputs
 from layerscout.plans import (
     CompareRequest,
@@ -26,7 +24,7 @@ from layerscout.plans import (
     resolve_request,
 )
 from layerscout.progress import Show, log_warnings, show_progress
-from layerscout.reporting import render_result
+from layerscout.reporting import write_result
 from layerscout.scanning import Extractor
 from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
 from layerscout.states import DEFAULT_LIMIT, States
@@ -76,10 +74,7 @@ class Comparison:
         Raises:
             InputError: if they cannot be written.
         """
-        folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
-        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        files = {"compare.json": written, "compare.html": render_result(content, str(folder))}
-        write_files({folder / name: text for name, text in files.items()})
+        write_result(self.as_dict(), folder)
 
 
 @add_options(CompareRequest)
@@ -199,7 +194,7 @@ def _read(
         "family": encoder.model.config.model_type,
         "blocks": encoder.blocks,
         "hidden_size": encoder.model.config.hidden_size,
-        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "editing": encoder.editing,
         "precision": encoder.precision,
         "device": encoder.device.type,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,18 +41,20 @@ from layerscout.evaluating.ablations import (
     tabulate,
     tune_heads,
 )
-from layerscout.files import check_no_tuning, make_output_folder, read_json, replace_files
+from layerscout.files import (
+    check_no_tuning,
+    format_json,
+    make_output_folder,
+    read_json,
+    replace_files,
+)
 from layerscout.models import (
     Encoder,
-    Head,
     Precision,
-    arrange_blocks,
     base_of,
     describe_model,
     holds_trained,
-    load_trained,
     load_tuned_classifier,
-    make_family_head,
     match_columns,
     read_names,
     read_thresholds,
@@ -117,8 +118,7 @@ class Evaluation:
         check_no_tuning(folder, "predictions.parquet")
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         with replace_files(*(folder / name for name in names)) as temporary:
-            written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-            temporary[0].write_text(written, encoding="utf-8")
+            temporary[0].write_text(format_json(content), encoding="utf-8")
             temporary[1].write_text(render_result(content, str(folder)), encoding="utf-8")
             pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
 
@@ -185,9 +185,13 @@ def evaluate(
             curves["untuned"] = [judge(logits) for logits in outputs.truncated]
         by = make_judge(metric, tuned=thresholds is not None)
         if request.tune_heads:
+            from layerscout.models import Head
+
             head = Head(classifier, encoder.family.final_norm, columns)
             curves["tuned"] = tune_heads(extractor, few, lambda _: head, by, request)
         if original is not None:
+            from layerscout.models import make_family_head
+
             below = replace(extractor, encoder=original)
             fresh = partial(make_family_head, original, task.labels, kind=task.kind)
             curves["tuned_original"] = tune_heads(below, few, fresh, by, request)
@@ -259,6 +263,8 @@ def _load_tuned(
     """
     classifier = None
     if holds_trained(model):
+        from layerscout.models import load_trained
+
         encoder, classifier, kind = load_trained(model, device=device, precision=precision)
         if kind != task.kind:
             raise InputError(
@@ -279,6 +285,8 @@ def _load_tuned(
     notes = encoder.notes if note is None else (*encoder.notes, note)
     encoder = replace(encoder, model=base_of(classifier)[0], notes=notes)
     for edits in single:  # before the work that any of them could spoil
+        from layerscout.models import arrange_blocks
+
         arrange_blocks(encoder.model, edits)
     return encoder, classifier, columns, task
 

@@ -25,6 +25,7 @@ from .devices import (
     Precision as Precision,
     eval_mode as eval_mode,
     resolve_device as resolve_device,
+    run_in_halves as run_in_halves,
     use_seed as use_seed,
     widen as widen,
 )
@@ -67,6 +68,7 @@ from .heads import (
 )
 from .hub import (
     check_push as check_push,
+    holds_trained as holds_trained,
     list_checkpoint_files as list_checkpoint_files,
     push as push,
 )
@@ -80,7 +82,6 @@ from .methods import (
 )
 from .pooling import take_tokens as take_tokens
 from .saved_adapters import (
-    holds_trained as holds_trained,
     load as load,
     load_trained as load_trained,
     save_peft as save_peft,

@@ -155,9 +155,7 @@ def find_head_token(model: Any) -> ReadToken | None:
 
     A bare model is taken for one whose head labels texts.
     """
-    from layerscout.models.mean_linear import MeanLinear
-
-    if labels_words(model) or isinstance(model, MeanLinear):
+    if labels_words(model) or getattr(model, "reads_mean", False):
         return None
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None

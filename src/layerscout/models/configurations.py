@@ -36,12 +36,10 @@ _SIZES = (
 # states become outputs of an ONNX graph; flash and flex attention fail on a processor.
 NEUTRAL = (
     *("output_attentions", "output_hidden_states", "return_dict", "use_return_dict"),
-    *("torchscript", "chunk_size_feed_forward", "gradient_checkpointing"),
-    *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
-    *("_attn_implementation_autoset", "use_flash_attention_2", "_flash_attn_2_enabled"),
+    *("torchscript", "chunk_size_feed_forward", "attn_implementation", "_attn_implementation"),
 )
 # The same where they say nothing: empty or null.
-_NEUTRAL_EMPTY = ("pruned_heads", "quantization_config", "use_cache", "num_labels", "id2label")
+_NEUTRAL_EMPTY = ("pruned_heads", "quantization_config", "use_cache", "num_labels")
 
 # Configurations within one, by which transformers takes a model for one of several parts.
 _PARTS = ("text_config", "text_encoder", "decoder", "generator")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from layerscout.errors import InputError, first_line, make_unknown_error
+
+T = TypeVar("T")
 
 Computed = Literal["float32", "bfloat16", "float16"]
 Precision = Literal["float32", "bfloat16", "float16", "auto"]
@@ -57,6 +60,27 @@ def resolve_precision(precision: Precision, device: torch.device) -> Computed:
     # of Intel that have no matrix units they take longer than float32.
     faster = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in cpu.get("cpu_name", ""))
     return "bfloat16" if device.type == "cpu" and faster else "float32"
+
+
+def run_in_halves(
+    run: Callable[[np.ndarray], T], rows: np.ndarray, lengths: np.ndarray, device: torch.device
+) -> list[T]:
+    """Run something on the texts at `rows`; in two halves where the device runs out of memory.
+
+    Raises:
+        InputError: if a single text is more than the memory can hold.
+    """
+    try:
+        return [run(rows)]
+    except torch.OutOfMemoryError as error:
+        if len(rows) == 1:
+            raise InputError(
+                f"a text of {lengths[rows[0]]} tokens does not fit into the memory of {device}; "
+                "lower --max-length or use --device cpu"
+            ) from error
+    # Not in the except clause, whose traceback would keep the failed tensors alive.
+    halves = np.array_split(rows, 2)
+    return [part for half in halves for part in run_in_halves(run, half, lengths, device)]
 
 
 def widen(tensor: Tensor, *, copy: bool = False) -> Tensor:

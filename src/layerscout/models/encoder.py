@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from layerscout.models.devices import (
     eval_mode,
     resolve_device,
     resolve_precision,
+    run_in_halves,
 )
 from layerscout.models.families import Family
 from layerscout.models.forward import entering_blocks, last_state, resume_at, run_until
@@ -158,6 +160,11 @@ class Encoder:
         """L, the number of blocks."""
         return int(self.model.config.num_hidden_layers)
 
+    @property
+    def editing(self) -> dict[str, Any] | None:
+        """What JSON files hold of what was done to the blocks."""
+        return None if self.edit_spec is None else self.edit_spec.as_dict()
+
     def shape(
         self, labels: int, kind: Kind = "classification", classifier: Classifier = "family"
     ) -> ModelShape:
@@ -281,20 +288,11 @@ class Encoder:
             InputError: if a pooling is unknown, or a single text is more than the device's memory
                 can hold.
         """
-        try:
-            return self._pool(tokens, rows, poolings)
-        except torch.OutOfMemoryError as error:
-            if len(rows) == 1:
-                raise InputError(
-                    f"a text of {tokens.lengths[rows[0]]} tokens does not fit into the memory of "
-                    f"{self.device}; lower --max-length or use --device cpu"
-                ) from error
-        # Not in the except clause, whose traceback would keep the failed tensors alive.
-        halves = [self.pool_each(tokens, half, poolings) for half in np.array_split(rows, 2)]
-        return torch.cat(halves, dim=2)
+        pool = partial(self._pool, tokens, poolings)
+        return torch.cat(run_in_halves(pool, rows, tokens.lengths, self.device), dim=2)
 
     def _pool(
-        self, tokens: Tokens, rows: Int64[np.ndarray, " b"], poolings: Sequence[Pooling]
+        self, tokens: Tokens, poolings: Sequence[Pooling], rows: Int64[np.ndarray, " b"]
     ) -> Float32[Tensor, "P S o d"]:
         inputs = self.batch(tokens, rows)
         poolers = [make_pooler(tokens, rows, pooling, self.device) for pooling in poolings]
@@ -420,7 +418,7 @@ def describe_model(encoder: Encoder, task: Task) -> dict[str, Any]:
         "name": encoder.name,
         "source": encoder.source,
         "revision": encoder.revision,
-        "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "editing": encoder.editing,
         "reads": encoder.family.reads,
         **asdict(encoder.shape(outputs)),
     }

@@ -26,12 +26,14 @@ from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans import MAX_LENGTH, Plan
 from layerscout.scores import (
+    SCORES,
     BlockScores,
     SquaredGradientSums,
     label_vectors,
     root_of_sum,
     score_blocks,
     sum_of_roots,
+    sum_squares,
 )
 
 Mode = Literal["true", "empirical", "as_released"]
@@ -101,7 +103,7 @@ def fisher(
             for rows in work.batches:
                 sums.add(partial(work.logits, model), partial(work.vectors, draws=draws), rows)
         mean_squares = {name: total / work.examples for name, total in sums.sums.items()}
-        amounts.append({name: _square_sum(F) for name, F in mean_squares.items()})
+        amounts.append({name: sum_squares(F) for name, F in mean_squares.items()})
     return work.score(
         amounts,
         sum_of_roots if mode == "as_released" else root_of_sum,
@@ -116,6 +118,7 @@ def gradient_scores(
     labels: Sequence[str],
     *,
     kind: Kind = "classification",
+    keys: Sequence[str] = ("gradient_norm", "saliency"),
     seeds: Sequence[int] = (0,),
     max_length: int = MAX_LENGTH,
     progress: Callable[[int, int], None] | None = None,
@@ -131,18 +134,19 @@ def gradient_scores(
         split: the held-out examples; all of them are used.
         labels: names of the classes or labels by id; not looked at for other kinds of tasks.
         kind: of the task.
+        keys: of scores with the source "gradients", but for that of `fisher`.
         seeds: of the random part of the head.
         max_length: tokens that are kept of an input.
         progress: called with how many examples are done, and of how many.
 
     Returns:
-        The scores, under "gradient_norm" and "saliency".
+        The scores by key.
 
     Raises:
         InputError: as `fisher`.
     """
     work = _GradientBatches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
-    norms, saliencies = [], []
+    amounts: dict[str, list[dict[str, float]]] = {key: [] for key in keys}
     for seed in seeds:
         model, weights = work.make_model(seed)
         for weight in weights.values():
@@ -152,14 +156,11 @@ def gradient_scores(
                 logits = work.logits(model, rows)
                 (v,) = work.vectors(logits, rows)  # of log p, which the loss is the negative of
                 torch.autograd.backward(logits, -v / work.examples)
-        known = [(name, w.detach(), w.grad) for name, w in weights.items()]
-        norms.append({name: _square_sum(g) for name, _, g in known if g is not None})
-        moved = {name: (g * w).abs().cpu().double() for name, w, g in known if g is not None}
-        saliencies.append({name: float(of.sum()) for name, of in moved.items()})
-    return {
-        "gradient_norm": work.score(norms, root_of_sum),
-        "saliency": work.score(saliencies, sum),
-    }
+        known = [(name, w.detach(), w.grad) for name, w in weights.items() if w.grad is not None]
+        for key in keys:
+            compute = SCORES[key].compute
+            amounts[key].append({name: compute(w, g) for name, w, g in known})
+    return {key: work.score(amounts[key], SCORES[key].combine) for key in keys}
 
 
 class _GradientBatches:
@@ -351,8 +352,3 @@ def _rows_of_examples(split: Split, kind: Kind, texts: int) -> Iterator[np.ndarr
     starts = np.cumsum(counts) - counts
     for choices in np.unique(counts):
         yield order[starts[counts == choices][:, None] + np.arange(choices)]
-
-
-def _square_sum(values: Tensor) -> float:
-    """Sum squares in float64, on the CPU: some accelerators have no float64."""
-    return float(values.cpu().double().square().sum())

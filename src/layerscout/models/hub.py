@@ -15,6 +15,8 @@ _PICKLED = ("pytorch_model*",)
 WEIGHT_FILES = (*_SAFE, *_PICKLED)
 # What peft has beside the weights of an adapter.
 ADAPTER = "adapter_config.json"
+# What was trained apart from its base.
+TRAINED = "trained.safetensors"
 # What sentence-transformers puts on a model, which no state depends on.
 _BESIDE = ("1_Pooling/config.json", "modules.json", "config_sentence_transformers.json")
 
@@ -22,6 +24,11 @@ _BESIDE = ("1_Pooling/config.json", "modules.json", "config_sentence_transformer
 def holds_weights(folder: Path) -> bool:
     """Return whether a folder holds the weights of a whole model."""
     return any(path.is_file() for pattern in WEIGHT_FILES for path in folder.glob(pattern))
+
+
+def holds_trained(folder: str | Path) -> bool:
+    """Return whether a folder holds what was trained apart from its base."""
+    return (Path(folder).expanduser() / TRAINED).is_file()
 
 
 def list_checkpoint_files(name: str) -> list[Path]:

@@ -17,6 +17,7 @@ class MeanLinear(PreTrainedModel):  # type: ignore[misc]  # of an untyped librar
     """
 
     base_model_prefix = "encoder"
+    reads_mean = True
     _supports_sdpa = True
 
     def __init__(self, config: Any) -> None:

@@ -19,6 +19,7 @@ from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder, hash_base
 from layerscout.models.exports import save_tokenizer
+from layerscout.models.hub import TRAINED
 from layerscout.models.methods import TrainableModel, make_trainable
 from layerscout.models.versions import save_config
 from layerscout.plans import (
@@ -31,7 +32,7 @@ from layerscout.plans import (
 )
 
 FORMAT = 1  # of the folders that `save_trained` writes
-CONFIG, WEIGHTS = "config.json", "trained.safetensors"
+CONFIG = "config.json"
 
 
 def save_peft(
@@ -110,7 +111,7 @@ def save_trained(
             "source": encoder.name if encoder.name == "demo" else encoder.source,
             "revision": encoder.revision,
             "untied": groups == encoder.blocks,
-            "editing": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+            "editing": encoder.editing,
             "sha256": hash_base(encoder, trainable.plan.head),
         },
     }
@@ -120,15 +121,10 @@ def save_trained(
         if parameter.requires_grad
     }
     with replace_folder(Path(folder)) as temporary:
-        save_file(tensors, temporary / WEIGHTS)
+        save_file(tensors, temporary / TRAINED)
         text = json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False)
         (temporary / CONFIG).write_text(f"{text}\n", encoding="utf-8")
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
-
-
-def holds_trained(folder: str | Path) -> bool:
-    """Return whether a folder holds what was trained apart from its base."""
-    return (Path(folder).expanduser() / WEIGHTS).is_file()
 
 
 def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
@@ -174,10 +170,10 @@ def load_trained(
     path = Path(folder).expanduser()
     about, method, plan = _read_description(path)
     try:
-        tensors = load_file(path / WEIGHTS)
+        tensors = load_file(path / TRAINED)
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"cannot read {path / WEIGHTS}: it is missing or broken; save it again"
+            f"cannot read {path / TRAINED}: it is missing or broken; save it again"
         ) from error
     source = str(about["base"]["source"] if base is None else base)
     try:
@@ -203,7 +199,7 @@ def load_trained(
     if held != wanted:
         differing = [n for n in sorted(held | wanted) if held.get(n) != wanted.get(n)]
         raise InputError(
-            f"{path / WEIGHTS} does not belong to the {CONFIG} beside it: {len(differing)} tensors "
+            f"{path / TRAINED} does not belong to the {CONFIG} beside it: {len(differing)} tensors "
             f"are missing, unknown or of another shape or type, such as {differing[0]}"
         )
     with torch.no_grad():

@@ -79,6 +79,7 @@ from .plan import (
     Plan as Plan,
     check_embeddings as check_embeddings,
     check_tied as check_tied,
+    find_runs as find_runs,
     ranges as ranges,
     weight_sets as weight_sets,
 )

@@ -268,13 +268,17 @@ def weight_sets(blocks: int, groups: int) -> tuple[int, ...]:
     return tuple(int(block / (blocks / groups)) for block in range(blocks))
 
 
+def find_runs(numbers: Collection[int]) -> list[tuple[int, int]]:
+    """Find the first and the last of sorted numbers that follow each other."""
+    known = frozenset(numbers)
+    starts = [number for number in numbers if number - 1 not in known]
+    ends = [number for number in numbers if number + 1 not in known]
+    return list(zip(starts, ends, strict=True))
+
+
 def ranges(blocks: Collection[int]) -> str:
     """Write sorted block numbers as "3,7-9"."""
-    known = frozenset(blocks)
-    starts = [block for block in blocks if block - 1 not in known]
-    ends = [block for block in blocks if block + 1 not in known]
-    runs = zip(starts, ends, strict=True)
-    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in find_runs(blocks))
 
 
 def make_outside_error(got: str, highest: int, head: int) -> InputError:

@@ -48,6 +48,7 @@ from .figures import (
 from .html import (
     render_page as render_page,
     render_result as render_result,
+    write_result as write_result,
 )
 from .next_steps import (
     describe_tuning as describe_tuning,
@@ -91,6 +92,7 @@ from .words import (
     describe_speed as describe_speed,
     format_number as format_number,
     list_chosen as list_chosen,
+    name_apart as name_apart,
     name_labels as name_labels,
     name_measure as name_measure,
 )

@@ -14,7 +14,7 @@ from typing import Any
 from layerscout.data import list_metrics, name_metric
 from layerscout.models import overlap_windows
 from layerscout.plans import METHODS
-from layerscout.reporting.content import Table, write_markdown
+from layerscout.reporting.content import Table, load_template, write_markdown
 from layerscout.reporting.evaluation import choose_judged_split, tabulate_by_name
 from layerscout.reporting.words import (
     count_examples,
@@ -72,23 +72,15 @@ def write_card(content: Mapping[str, Any]) -> str:
     Args:
         content: what `result.json` holds.
     """
-    import jinja2
-
     model, task, settings = content["model"], content["task"], content["settings"]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("layerscout.reporting", "."),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"escape_markdown": _escape, "json": json.dumps}
     # A folder is named by its last part alone, since the card may be published.
     name = model["name"] if model["revision"] is not None else Path(model["name"]).name
     number, unit = settings["epochs"], "epoch"
     if settings["max_steps"] is not None:
         number, unit = settings["max_steps"], "step"
-    return environment.get_template("card.md").render(
+    template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
+    spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
+    card: str = template.render(
         content,
         name=name,
         metadata=_describe_for_hub(content, name),
@@ -100,21 +92,13 @@ def write_card(content: Mapping[str, Any]) -> str:
         length=f"{number:,} {unit}{'s' if number > 1 else ''}",
         speed=describe_speed(content),
         figures=_show_figures(content),
-        spans=_mark_spans(task),
+        spans=spans,
         other=is_pipeline_other(content.get("pipeline")),
         stride=overlap_windows(settings["max_length"]),
-        other_spans=_has_other_spans(task),
+        # Marked in other ways than with B- and I-.
+        other_spans=spans and not all(re.match("O$|[BI]-", tag) for tag in task["labels"]),
     )
-
-
-def _mark_spans(task: Mapping[str, Any]) -> bool:
-    """Return whether the labels of a task are tags that mark spans."""
-    return "entity_f1" in list_metrics(task["kind"], task["labels"])
-
-
-def _has_other_spans(task: Mapping[str, Any]) -> bool:
-    """Return whether tags mark spans in other ways than with B- and I-."""
-    return _mark_spans(task) and not all(re.match("O$|[BI]-", tag) for tag in task["labels"])
+    return card
 
 
 def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:

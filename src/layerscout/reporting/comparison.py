@@ -8,7 +8,7 @@ from typing import Any
 
 from layerscout.plans import first_state
 from layerscout.reporting.content import Table
-from layerscout.reporting.words import count_examples, format_decimals, start_line
+from layerscout.reporting.words import count_examples, format_decimals, name_apart, start_line
 
 # The estimates of CKA, as they are called within a sentence.
 ESTIMATES = {"cka": "CKA", "cka_debiased": "debiased CKA"}
@@ -19,11 +19,7 @@ def shorten_names(content: Mapping[str, Any]) -> list[str]:
     paths = [PurePath(str(model["name"])).parts for model in content["models"]]
     # What `tune` writes is called model; the folder around it says more.
     paths = [path[:-1] if path[-1:] == ("model",) and len(path) > 1 else path for path in paths]
-    names: list[str] = []
-    for parts in range(1, max(map(len, paths)) + 1):
-        names = ["/".join(path[-parts:]) for path in paths]
-        if len(set(names)) == len(set(paths)):
-            break
+    names = name_apart(paths)
     if len(set(names)) < len(names):  # one of them is there twice
         return [f"{number}. {name}" for number, name in enumerate(names, start=1)]
     return names

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,6 +67,23 @@ class Section:
     small: bool = False
     code: str = ""
     heading: bool = False
+
+
+def load_template(name: str, **filters: Callable[..., Any]) -> Any:
+    """Return a template of this room with these filters; a page escapes what is put into it."""
+    import jinja2
+
+    page = name.endswith(".html")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("layerscout.reporting", "."),
+        autoescape=page,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=not page,
+    )
+    environment.filters |= filters
+    return environment.get_template(name)
 
 
 # What LaTeX writes in another way.

@@ -8,20 +8,32 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-import jinja2
 import vl_convert
 from markupsafe import Markup, escape
 
+from layerscout.files import format_json, make_output_folder, write_files
 from layerscout.reporting.charts import fit_page
-from layerscout.reporting.content import Section
+from layerscout.reporting.content import Section, load_template
 from layerscout.reporting.sections import build_sections
 
 
 def render_result(content: Mapping[str, Any], folder: str = ".") -> str:
     """Render what a verb wrote as JSON as one HTML page; see `build_sections`."""
     return render_page(*build_sections(content, folder), content)
+
+
+def write_result(content: Mapping[str, Any], folder: str | Path) -> None:
+    """Write what a verb gave into a folder, which is made if needed: as JSON, and as a page.
+
+    Raises:
+        InputError: if a file cannot be written.
+    """
+    path = make_output_folder(Path(folder).expanduser())
+    files = {"json": format_json(content), "html": render_result(content, str(path))}
+    write_files({path / f"{content['verb']}.{kind}": text for kind, text in files.items()})
 
 
 def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:
@@ -37,7 +49,7 @@ def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]
         texts = (one.heading, one.paragraphs, one.commands, one.facts, one.code)
         if any((*texts, one.charts, one.table)):
             shown.append(one)
-    return template.render(
+    page: str = template.render(
         title=title,
         sections=shown,
         data=data,
@@ -45,23 +57,17 @@ def render_page(title: str, sections: Sequence[Section], data: Mapping[str, Any]
         script=script,
         script_hash=f"sha256-{digest}",
     )
+    return page
 
 
 @cache
-def _load_template() -> tuple[jinja2.Template, str]:
+def _load_template() -> tuple[Any, str]:
     """Return the template and its one script: the chart libraries and the lines that draw."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("layerscout.reporting", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["fit_page"] = fit_page
+    template = load_template("page.html", fit_page=fit_page)
     # Undefined values are null in our files; a NaN would not be JSON at all.
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    template.environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     lines = (resources.files("layerscout.reporting") / "page.js").read_text(encoding="utf-8")
-    return environment.get_template("page.html"), vl_convert.javascript_bundle(lines)
+    return template, vl_convert.javascript_bundle(lines)
 
 
 # What finds a word in a text, and what it means; a plan is explained with its own numbers.

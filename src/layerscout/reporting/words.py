@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerscout.data import describe_kind, name_metric
+from layerscout.plans import find_runs
 
 
 def format_number(value: float | None) -> str:
@@ -30,13 +31,15 @@ def start_line(name: str) -> str:
 
 def format_entries(entries: Sequence[int]) -> str:
     """Write ascending numbers, those that follow each other as a range: 1, 3–5."""
-    starts = [e for e in entries if e - 1 not in entries]
-    ends = [e for e in entries if e + 1 not in entries]
-    runs = [
-        str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}"
-        for a, b in zip(starts, ends, strict=True)
-    ]
-    return ", ".join(runs)
+    runs = find_runs(entries)
+    return ", ".join(str(a) if a == b else f"{a}{'–' if b > a + 1 else ', '}{b}" for a, b in runs)
+
+
+def name_apart(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Name paths by as many last parts as tell those apart that are different."""
+    longest, different = max(map(len, paths)), len(set(map(tuple, paths)))
+    named = (["/".join(path[-parts:]) for path in paths] for parts in range(1, longest + 1))
+    return next(names for names in named if len(set(names)) == different)
 
 
 def format_state(state: int) -> str:

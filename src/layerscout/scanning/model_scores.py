@@ -143,9 +143,9 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
             progress=partial(extractor.show, "Fisher information"),
             **shared,
         )
-    if set(keys) - {"fisher"}:
-        show = partial(extractor.show, "gradients")
-        by_key |= gradient_scores(extractor.encoder, split, task.labels, progress=show, **shared)
+    if others := [key for key in keys if key != "fisher"]:
+        shared |= {"keys": others, "progress": partial(extractor.show, "gradients")}
+        by_key |= gradient_scores(extractor.encoder, split, task.labels, **shared)
     notes = {}
     if task.labels and task.kind != "multiple_choice":  # where outputs have names; said once
         notes[keys[0]] = note_classes(extractor.encoder, task.labels, task.kind, request.seed)

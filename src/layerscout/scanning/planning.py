@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscout.errors import InputError
-from layerscout.files import make_output_folder, write_files
+from layerscout.files import format_json, make_output_folder, write_files
 from layerscout.models import check_family
 from layerscout.plans import (
     Choice,
@@ -140,7 +139,7 @@ class Planning:
             InputError: if it cannot be written.
         """
         path = make_output_folder(Path(folder)) / "plan.json"
-        write_files({path: json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"})
+        write_files({path: format_json(self.as_dict())})
 
 
 def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from layerscout.errors import InputError, check_integer, make_unknown_error
-from layerscout.files import make_output_folder, read_json, write_files
+from layerscout.files import read_json
 from layerscout.plans import (
     HeadSuggestion,
     Plan,
@@ -182,17 +181,9 @@ class Scan:
         Raises:
             InputError: if a file cannot be written.
         """
-        from layerscout.reporting import render_result
+        from layerscout.reporting import write_result
 
-        folder = make_output_folder(Path(folder))
-        content = self.as_dict()
-        written = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        write_files(
-            {
-                folder / "scan.json": written,
-                folder / "scan.html": render_result(content, str(folder)),
-            }
-        )
+        write_result(self.as_dict(), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Scan:

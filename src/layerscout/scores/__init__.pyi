@@ -43,6 +43,7 @@ from .gradients import (
     root_of_sum as root_of_sum,
     score_blocks as score_blocks,
     sum_of_roots as sum_of_roots,
+    sum_squares as sum_squares,
 )
 from .grouping import (
     average_labels as average_labels,

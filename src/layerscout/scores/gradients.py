@@ -333,6 +333,11 @@ def score_blocks(
     )
 
 
+def sum_squares(values: Tensor) -> float:
+    """Sum squares in float64, on the CPU: some accelerators have no float64."""
+    return float(values.cpu().double().square().sum())
+
+
 def root_of_sum(squares: Sequence[float]) -> float:
     """Return the root of the sum of several squares."""
     return sqrt(sum(squares))

@@ -30,15 +30,15 @@ Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
 
 
 def _need_model(*_: Any) -> Any:
-    raise TypeError("a score of a model's probes or gradients is computed by a scan")
+    raise TypeError("a score of probes, or of Fisher information, is computed by a scan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
     """A row of the table of scores.
 
-    A score of the sources "probes" and "gradients" needs a model, so `scanning` computes it; each
-    of the others brings a function.
+    Probes and Fisher information need a model at work, so `scanning` computes them; each of the
+    others brings a function.
 
     Attributes:
         title: its name within a sentence.
@@ -56,7 +56,9 @@ class Definition:
         compute: by the source, from "moments" to the values (S,), NaN if undefined; from a "state"
             to its value, None if undefined; from "states" (S, n, d) and the first state that
             counts, or from "weights" by block and name, to the values of the entries 0..L and what
-            else the score has to tell.
+            else the score has to tell; from a weight and its part of "gradients", those of the mean
+            loss, to an amount.
+        combine: the amounts of the weights of a block, for the source "gradients", to its value.
         jackknife: whether `compute` gives the value of a state with the replicates that intervals
             need, and that "auto" needs to see whether there are enough examples.
     """
@@ -72,6 +74,7 @@ class Definition:
     usual: Literal["classes", "numbers", "all"] | None = None
     fewest: int = 0
     compute: Callable[..., Any] = _need_model
+    combine: Callable[[Sequence[float]], float] = sum
     jackknife: bool = False
 
     @property
@@ -289,6 +292,8 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="gradients",
         numbers=True,
+        compute=lambda weight, gradient: _module("gradients").sum_squares(gradient),
+        combine=lambda squares: _module("gradients").root_of_sum(squares),
     ),
     "saliency": Definition(
         title="saliency",
@@ -298,6 +303,7 @@ SCORES: Mapping[str, Definition] = {
         of="blocks",
         source="gradients",
         numbers=True,
+        compute=lambda weight, gradient: float((gradient * weight).abs().cpu().double().sum()),
     ),
     "weight_snr": Definition(
         title="weight signal-to-noise",

@@ -121,7 +121,11 @@ def pool_states(
     paths: dict[Pooling, Path] = {}
     if limit:
         fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
-        paths = {pooling: _place(fingerprint, tokens, pooling) for pooling in poolings}
+        for pooling in poolings:
+            # Which tokens are a text's own matters to all but the one that takes the first token.
+            own = {"pooled": pooling != "cls"}
+            key = hash_content(fingerprint, tokens, {"pooling": pooling}, **own)
+            paths[pooling] = cache_path("states", key)
     arrays = {}
     for pooling, path in paths.items():
         if find_cached(path, _size(shape)) is not None:
@@ -146,13 +150,6 @@ def pool_states(
     )
     states = {pooling: States((array,), order) for pooling, array in arrays.items()}
     return PooledStates(states, cached, warning)
-
-
-def _place(fingerprint: str, tokens: Tokens, pooling: Pooling) -> Path:
-    """Return where the states of texts are kept: an entry holds those of a whole table of them."""
-    # Which tokens are a text's own matters to all but the one that takes the first token.
-    key = hash_content(fingerprint, tokens, {"pooling": pooling}, pooled=pooling != "cls")
-    return cache_path("states", key)
 
 
 def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding
 
 from layerscout.data import batch_by_length
 from layerscout.errors import InputError
-from layerscout.models import Encoder, Tokens, eval_mode, take_tokens
+from layerscout.models import Encoder, Tokens, eval_mode, run_in_halves, take_tokens
 from layerscout.plans import ReadToken
 from layerscout.states.fingerprints import fingerprint_encoder, hash_content
 from layerscout.states.store import (
@@ -161,21 +161,16 @@ class TrunkSource:
 
         If the device runs out of memory, the texts are run in two halves.
         """
-        try:
+
+        def compute(rows: np.ndarray) -> np.ndarray:
             state = self._compute(rows)
-        except torch.OutOfMemoryError as error:
-            if len(rows) == 1:
-                raise InputError(
-                    f"a text of {self.tokens.lengths[rows[0]]} tokens does not fit into the "
-                    f"memory of {self.encoder.device}; lower --max-length or use --device cpu"
-                ) from error
-        else:
             dtype, stored = _STORED[self.encoder.precision]
             real = np.arange(state.shape[1]) < self.kept[rows][:, None]
             flat = state[torch.from_numpy(real).to(state.device)].to(dtype).cpu()
             return flat.view(torch.uint8).numpy().view(stored)
-        # Not in the except clause, whose traceback would keep the failed tensors alive.
-        return np.concatenate([self.numbers(half) for half in np.array_split(rows, 2)])
+
+        lengths, device = self.tokens.lengths, self.encoder.device
+        return np.concatenate(run_in_halves(compute, rows, lengths, device))
 
     def reader(self, path: Path) -> Callable[[Int64[np.ndarray, " b"]], Tensor]:
         """Map the file and return a function that reads the states of some rows from it."""

@@ -20,6 +20,7 @@ from layerscout.reporting import (
     build_sections,
     build_side_by_side,
     describe_side_by_side,
+    name_apart,
     place_side_by_side,
     render_page,
     save_chart,
@@ -86,7 +87,7 @@ class _Report:
         """Begin with how two results of one verb differ."""
         paired = contents[0]["verb"] in ("tune", "evaluate")
         pair = pair_predictions(folders, contents) if paired else None
-        names = name_apart(folders)
+        names = name_apart([folder.resolve().parts for folder in folders])
         self.sections += build_side_by_side(contents, names, pair)
         self.reported = Reported(lines=describe_side_by_side(contents, names, pair))
         self.side_by_side = {"conclusion": self.reported.lines, "pair": pair}
@@ -139,16 +140,6 @@ class _Report:
         return render_page(title, self.sections, content)
 
 
-def name_apart(folders: Sequence[Path]) -> list[str]:
-    """Name folders by as many last parts of their paths as tell them apart."""
-    paths = [folder.resolve().parts for folder in folders]
-    return next(
-        names
-        for parts in range(1, max(map(len, paths)) + 1)
-        if len(set(names := ["/".join(path[-parts:]) for path in paths])) == len(paths)
-    )
-
-
 def report(
     folders: str | Path | Sequence[str | Path],
     output: str | Path | None = None,
@@ -192,7 +183,8 @@ def write_report(
     if figures is not None:
         check_output_folder(output / "figures")
     studies = _name_studies([at for at, content in read if content["verb"] == "study"], output)
-    report = _Report(dict(zip(places, name_apart(places), strict=True)) if len(places) > 1 else {})
+    names = name_apart([place.resolve().parts for place in places])
+    report = _Report(dict(zip(places, names, strict=True)) if len(places) > 1 else {})
     verbs = {content["verb"] for _, content in read}
     if len(read) == 2 and len(verbs) == 1 and not studies:
         with _reading(*(folder for folder, _ in read)):

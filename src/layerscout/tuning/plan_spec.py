@@ -215,9 +215,7 @@ def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -
                 f"{encoder.name} has {name}={getattr(target.shape, name)}; scan that model"
             )
     warnings = []
-    edited = model.get("editing") != (
-        None if encoder.edit_spec is None else encoder.edit_spec.as_dict()
-    )
+    edited = model.get("editing") != encoder.editing
     untied = list(model.get("weights") or ()) != list(target.shape.weights)
     before = None if edited or untied else model.get("weights_sha256")
     if model.get("source") != encoder.source:

@@ -16,7 +16,13 @@ import numpy as np
 import torch
 
 from layerscout.data import describe_task, require_validation
-from layerscout.files import make_output_folder, replace_files, replace_folder, set_aside
+from layerscout.files import (
+    format_json,
+    make_output_folder,
+    replace_files,
+    replace_folder,
+    set_aside,
+)
 from layerscout.models import (
     TrainableModel,
     describe_model,
@@ -106,7 +112,7 @@ class Result:
         import pandas as pd
 
         folder = make_output_folder(Path(folder).expanduser())
-        written = json.dumps(plain_json(self.content), indent=1, allow_nan=False) + "\n"
+        written = format_json(plain_json(self.content))
         # All files exist under other names before any takes its place, so that a disk that fills up
         # half-way cannot leave a new result.json beside an old model.
         with (

@@ -249,7 +249,7 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         **asdict(tuning.settings),
         "learning rates": [list(rated.rates) for rated in tuning.plans],
         "seeds": list(request.seed),
-        "edits": None if encoder.edit_spec is None else encoder.edit_spec.as_dict(),
+        "edits": encoder.editing,
         "classifier": tuning.classifier,
         "fresh head": request.draws_head,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in COVERED},

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from layerscout.errors import InputError
-from layerscout.scores.state import StatesLike
+from layerscout.scores.score import StatesLike
 
 # Bytes of float64 products that are held at once while all states are compared.
 TILE_BYTES = 2**25

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from layerscout.errors import InputError
 from layerscout.scores.grouping import tenth
 from layerscout.scores.probes import Metric, Probes, Report, all_finite, choose_metric, in_chunks
-from layerscout.scores.state import StatesLike
+from layerscout.scores.score import StatesLike
 
 # Mean and deviation of every feature.
 Scale = tuple[np.ndarray, np.ndarray]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Better = Literal["lower", "higher"]
 
@@ -63,3 +66,16 @@ class Score:
             return (None, *entries[1:])
 
         return replace(self, values=blank(self.values), low=blank(self.low), high=blank(self.high))
+
+
+@runtime_checkable
+class StatesLike(Protocol):
+    """States (S, n, d) that are read one at a time: an array, or what reads them from files."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """(S, n, d)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, s: int, /) -> np.ndarray: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
@@ -34,19 +34,6 @@ class _once(Generic[T]):  # noqa: N801, a decorator
     def __get__(self, instance: Any, _: type) -> T:
         value = instance.__dict__[self._compute.__name__] = self._compute(instance)
         return value
-
-
-@runtime_checkable
-class StatesLike(Protocol):
-    """States (S, n, d) that are read one at a time: an array, or what reads them from files."""
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """(S, n, d)."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, s: int, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)

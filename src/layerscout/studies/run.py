@@ -261,8 +261,8 @@ class Planner:
         chosen = self._select_rates(tried)
         best = {cell.without("seed") for cell in chosen}
         # Where all rates failed with the first seed, all are tried with the others.
-        settled = set(map(_name_sweep, chosen))
-        best |= {cell.without("seed") for cell in tried if _name_sweep(cell) not in settled}
+        settled = set(map(_name_point, chosen))
+        best |= {cell.without("seed") for cell in tried if _name_point(cell) not in settled}
         others = [cell for cell in cells if cell not in tried and cell.without("seed") in best]
         self.cells[name] = tried + others
         yield list_trials(others)
@@ -297,16 +297,16 @@ class Planner:
         """
         read = self.context.store.read
         tried = [
-            (_name_sweep(cell), cell, get_metric(read(cell.trial.key)))
+            (_name_point(cell), cell, get_metric(read(cell.trial.key)))
             for cell in cells
             if cell.trial is not None
         ]
-        settled = {sweep for sweep, _, metric in tried if metric is not None}
+        settled = {point for point, _, metric in tried if metric is not None}
         known = [trial for trial in tried if self.context.pretend or trial[0] in settled]
-        rates = [(sweep, cell.values["learning_rate"], metric) for sweep, cell, metric in known]
+        rates = [(point, cell.values["learning_rate"], metric) for point, cell, metric in known]
         return [known[number][1] for number in choose_rates(rates)]
 
 
-def _name_sweep(cell: Cell) -> tuple[Any, ...]:
+def _name_point(cell: Cell) -> tuple[Any, ...]:
     """Name the point of which a cell has one learning rate and one seed."""
     return cell.without("seed", "learning_rate")

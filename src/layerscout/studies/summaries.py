@@ -101,14 +101,14 @@ def choose_rates(trials: Sequence[tuple[Any, Any, float | None]]) -> list[int]:
         trials: what the rate is chosen for, the rate, and the metric that it gave, None where the
             trial did not end.
     """
-    sweeps: dict[Any, dict[Any, list[int]]] = {}
-    for number, (sweep, rate, _) in enumerate(trials):
-        sweeps.setdefault(sweep, {}).setdefault(rate, []).append(number)
+    points: dict[Any, dict[Any, list[int]]] = {}
+    for number, (point, rate, _) in enumerate(trials):
+        points.setdefault(point, {}).setdefault(rate, []).append(number)
 
     def rank(numbers: list[int]) -> tuple[int, float]:
         return rank_rate([trials[number][2] for number in numbers])
 
-    return [number for rates in sweeps.values() for number in max(rates.values(), key=rank)]
+    return [number for rates in points.values() for number in max(rates.values(), key=rank)]
 
 
 def get_metric(record: Mapping[str, Any] | None) -> float | None:

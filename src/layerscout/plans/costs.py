@@ -19,6 +19,7 @@ from layerscout.plans.methods import (
 )
 from layerscout.plans.plan import ModelShape, Plan
 from layerscout.plans.strategies import make_plan
+from layerscout.plans.training import Settings
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,29 @@ class Work:
     tokens: float
     epochs: float
     cached: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        examples: int,
+        texts: int,
+        validation: int,
+        tokens: float,
+        cached: bool = True,
+    ) -> Work:
+        """Count what a training by some settings is.
+
+        Args:
+            settings: of the training.
+            examples: of the training split, by which steps are counted.
+            texts: of these examples: several of each where they have choices.
+            validation: texts of the validation split.
+            tokens: as in `Work`.
+            cached: as in `Work`.
+        """
+        return cls(texts, validation, tokens, settings.count_epochs(examples), cached)
 
     def __post_init__(self) -> None:
         numbers = self.examples >= 1 and self.validation >= 0 and self.epochs > 0

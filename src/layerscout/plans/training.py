@@ -107,7 +107,9 @@ class Settings(Options):
 
     def count_epochs(self, examples: int) -> float:
         """Return the epochs of a whole training; the last one may be cut short by `max_steps`."""
-        return self.steps(examples) / self.steps_per_epoch(examples)
+        if self.max_steps is None:
+            return self.epochs
+        return self.max_steps / self.steps_per_epoch(examples)
 
     def passes(self, examples: int) -> int:
         """Return the same with the last one counted whole."""

@@ -179,7 +179,13 @@ def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
             held_out = round(available / 10)
             available -= held_out
         epochs = epochs or choose_epochs(Settings(), available, task["kind"], task["labels"])
-        return Work(available, held_out, task["tokens_per_example"], epochs)
+        return Work.of(
+            Settings(epochs=epochs),
+            examples=available,
+            texts=available,
+            validation=held_out,
+            tokens=task["tokens_per_example"],
+        )
     except (KeyError, TypeError) as error:
         raise InputError(f"the task of this scan lacks {error}; scan again") from error
 

@@ -115,11 +115,12 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
     method = make_method(given.get("method", "full"), **given.get("method_options", {}))
     lengths = ("epochs", "max_steps", "batch_size", "accumulation")
     settings = Settings(**{name: given[name] for name in lengths if name in given})
-    work = Work(
-        examples=len(task.train),
+    work = Work.of(
+        settings,
+        examples=task.train.examples,
+        texts=len(task.train),
         validation=len(require_validation(task)),
         tokens=tokens,
-        epochs=settings.count_epochs(task.train.examples),
         cached=not given.get("trunk_dropout", False),
     )
     total, once = cost(plan, shape, work, method).train, trunk_flops(plan, shape, work)

@@ -150,13 +150,14 @@ def resolve(
         encode_split(split, encoder, task, request.max_length)
         for split in (task.train, require_validation(task))
     )
-    work = Work(
-        examples=len(training.tokens),
+    count = partial(
+        Work.of,
+        examples=len(training),
+        texts=len(training.tokens),
         validation=len(validation.tokens),
         tokens=float(training.tokens.lengths.mean()),
-        epochs=settings.count_epochs(len(training)),
-        cached=cache_limit > 0 and not request.trunk_dropout,
     )
+    work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
@@ -177,7 +178,7 @@ def resolve(
         validation=validation,
         request=request,
         settings=settings,
-        work=replace(work, epochs=settings.count_epochs(len(training)), cached=True),
+        work=count(settings),
         classifier=classifier,
         cache_limit=cache_limit,
         saved_as=saved_as,

@@ -301,7 +301,7 @@ def unknown(tmp_path):
 def test_an_unknown_family_is_tried_and_used_with_a_warning(family, unknown, tmp_path):
     folder = unknown(family)
     encoder = Encoder.load(folder)
-    assert encoder.family.tried and re.search(rf"not know \({family}\)", encoder.notes[0])
+    assert encoder.family.since is None and re.search(rf"not know \({family}\)", encoder.notes[0])
     inputs = encoder.batch(encoder.tokenize(SENTENCES[:5]), np.arange(5))
     with torch.no_grad():
         whole = encoder.model(**inputs).last_hidden_state

@@ -35,7 +35,6 @@ class Family:
             it reads several.
         first_differs: block 1 has no norm before its attention, as all others have, so that no
             other block can stand in its place.
-        tried: it is not in the table, but was found by looking at a model and trying it.
         norm_start: the weight with which a norm changes no scale.
         since: the first version of transformers that gives the same tokens and logits, of 4.46,
             4.48, 4.51, 4.57, 5.0 and that in use, for which None stands: Gemma 2 has no caps on
@@ -62,7 +61,6 @@ class Family:
     reads: ReadToken | None = "first"
     first_differs: bool = False
     norm_start: float = 1.0
-    tried: bool = False
     since: str | None = "4.46"
     rotations: tuple[str, str, str] = ("rope_theta", "", "partial_rotary_factor")
 

@@ -98,7 +98,7 @@ def guess_family(name: str, model: Any) -> tuple[Family, list[str]]:
         if len(lists) != 1:
             raise _UnlikeError(f"its {blocks} blocks are not in one list of modules")
         inputs = make_short_inputs(model)
-        family = _look(model, Family(lists[0], adapted=None, tried=True, since=None), inputs)
+        family = _look(model, Family(lists[0], adapted=None, since=None), inputs)
         _try_resuming(model, family, inputs)
         _try_padding(model, inputs)
         _try_padding(model, make_short_inputs(model, LONGER))

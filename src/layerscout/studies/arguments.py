@@ -63,7 +63,7 @@ def _check_plan(value: str) -> str:
 
 
 def _check_edits(value: str) -> str:
-    if value and not is_sweep(value):
+    if value and not _SWEEP.fullmatch(value):
         try:
             make_edits(value)
         except InputError as error:
@@ -71,10 +71,6 @@ def _check_edits(value: str) -> str:
             remedy = f"; or {close[0]}, for a sweep" if close else ""
             raise InputError(f"{error}{remedy}") from error
     return value
-
-
-def _check_evaluated(value: str) -> str:
-    return value if value in ("truncate", "skip") else _check_edits(value)
 
 
 def _read_scores(value: str | list[str]) -> list[str]:
@@ -172,7 +168,7 @@ class Comparing(Reading):
 class Evaluating(Reading):
     """What a grid of evaluate takes beside the options of `EvaluateRequest`."""
 
-    edits: list[Annotated[str, _reading(_check_evaluated)]] | None = None
+    edits: list[Literal["truncate", "skip"] | Annotated[str, _reading(_check_edits)]] | None = None
     """Truncate, skip, or edits such as skip:3-4."""
     original: bool | None = None
     """Also tune heads on the untuned model."""
@@ -239,11 +235,6 @@ MOST_ORDERS = 1000
 _SWEEP = re.compile(
     r"(incremental)(?::([0-9]+(?:,[0-9]+)*))?|(localized|permutations):([0-9]+)|(single)"
 )
-
-
-def is_sweep(written: str) -> bool:
-    """Return whether edits are written as a sweep."""
-    return _SWEEP.fullmatch(written) is not None
 
 
 def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from time import perf_counter
@@ -172,11 +172,6 @@ def run_all(context: TrialContext, trials: Sequence[Trial], on_trial: OnTrial) -
         waiting = taken
 
 
-@cache
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("layerscout", "torch", "transformers")}
-
-
 def _tune(
     context: TrialContext, trial: Trial, task: Task, options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -312,7 +307,7 @@ def run_trial(trial: Trial, context: TrialContext) -> dict[str, Any]:
         **(fault or {}),
         "seconds": perf_counter() - started,
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": _versions(),
+        "versions": {name: version(name) for name in ("layerscout", "torch", "transformers")},
     }
     context.store.write(record)
     return record

@@ -244,7 +244,9 @@ def test_a_disk_that_is_full_from_the_start_loses_no_weights(tmp_path, monkeypat
         save_file(tensors, path)
 
     monkeypatch.setattr("safetensors.torch.save_file", save)
-    with pytest.raises(DiskError, match="with --resume once .*spare.*, which holds the weights"):
+    with pytest.raises(
+        DiskError, match="with --resume once .*spare.*, which hold the weights, are"
+    ):
         training.train(0.5, over=True)
     [saved] = spare.glob("*/run-0")
     (tmp_path / "training" / "run-0").rmdir()

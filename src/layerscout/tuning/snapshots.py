@@ -193,11 +193,15 @@ class RunSnapshots:
             if not resumable:  # nothing else has what was trained so far
                 place = Path(gettempdir(), f"layerscout-{token_hex(4)}", self.folder.name)
                 try:
+                    place.parent.mkdir(mode=0o700)
                     write(place)
-                except LayerscoutError:
+                except (LayerscoutError, OSError):
                     remove_folder(place.parent)
                     raise error from None
-                rest = f"with --resume once {place}, which holds the weights, is in {self.folder}"
+                rest = (
+                    f"with --resume once the files in {place}, which hold the weights, are in "
+                    f"{self.folder}"
+                )
             raise DiskError(f"{error}, {rest}") from error
         for path in self.folder.glob("*.safetensors"):
             if path.name not in (*files, f"parameters-{kept}.safetensors"):

@@ -2,6 +2,7 @@
 
 import json
 import resource
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -91,8 +92,9 @@ def keep(request):
 
 
 @pytest.fixture
-def encoder(tiny):
-    return Encoder.load(tiny)
+def encoder(bert):
+    """Return an encoder of this test's own, to do something to."""
+    return replace(bert, model=deepcopy(bert.model))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Section:
     heading: bool = False
 
 
+@cache
 def load_template(name: str, **filters: Callable[..., Any]) -> Any:
     """Return a template of this room with these filters; a page escapes what is put into it."""
     import jinja2

@@ -115,6 +115,8 @@ def jsonl(**columns: Any) -> str:
 AB, XY = ["a", "b", "c", "d"], list("xyxy")
 CSV = "text,label\na,x\nb,y\nc,x\nd,y\n"
 MANY = CSV + CSV.partition("\n")[2] * 29
+R_ROWS = zip(AB, XY, strict=True)
+R_NAMES = '"text","label"\n' + "".join(f'"of {a}","{a}","{x}"\n' for a, x in R_ROWS)
 CAFES = CSV.replace("a,", "café,").encode("latin-1")
 CYRILLIC = "text,label\nкот,да\nпёс,нет\nдом,да\nлес,нет\n"
 ODD = "classes of {} begin or end with spaces or quotes, or have characters that are not shown: "
@@ -160,6 +162,8 @@ OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[
     ("x.csv", CSV.replace("label", "label,split").replace("x\n", "x,train\n").replace(
         "y\n", "y,test\n"), {}, AB, XY, ["column 'split' of x.csv names splits (test, train), and "
      "is not followed; write a file for each"]),
+    # Names of rows are in quotes, as the header, and differ.
+    ("x.csv", R_NAMES, {}, AB, XY, [ROW_NAMES.format("x.csv").replace("number", "name")]),
     ("x.csv", "sep=,\n" + CSV.replace(",", ";"), {"sep": ";"}, AB, XY, []),
     ("x.csv", b"\xef\xbb\xbf" * 2 + CSV.encode(), {}, AB, XY, []),
     ("x.csv", CAFES, {"encoding": "latin-1"}, ["café", *AB[1:]], XY, []),
@@ -189,6 +193,11 @@ def test_others(write: Write, monkeypatch: pytest.MonkeyPatch, case: Any) -> Non
     assert (task.train.texts, task.labels) == (texts, tuple(sorted(set(labels))))
     assert [task.labels[number] for number in task.train.labels] == labels
     assert [line.partition("; remove these")[0] for line in task.warnings] == said
+
+
+@pytest.mark.parametrize("content", [R_NAMES.replace("of a", "of b"), R_NAMES.replace('"', "")])
+def test_what_may_be_no_names_of_rows_is_refused(write: Write, content: str) -> None:
+    expect_refused("2 columns, but 3 fields in line 2", Task.load, write("x.csv", content))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])

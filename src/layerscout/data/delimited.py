@@ -33,7 +33,7 @@ SPACED = re.compile(r" +\S")
 NOTES = {
     "spaced": "the spaces after the separators of {} are not read",
     "escaped": 'quotes in fields of {} are written as \\" and read as quotes',
-    "row_names": "the rows of {} begin with a number that the header does not name: row names",
+    "row_names": "the rows of {} begin with a {} that the header does not name: row names",
 }
 
 
@@ -47,7 +47,8 @@ class Dialect:
         quoted: whether quotes enclose fields, as RFC 4180 says; else they are text.
         spaced: whether spaces after a delimiter are not part of a field.
         escaped: whether a quote in a quoted field is \\", as Spark and R's write.table have it.
-        row_names: whether rows begin with a number that the header has no name for, as in R.
+        row_names: what rows begin with that the header has no name for, as in R: a "number", or a
+            "name", other in each row; else nothing.
         sure: whether it is read so even where the file looks as if another dialect were meant.
     """
 
@@ -56,7 +57,7 @@ class Dialect:
     quoted: bool = True
     spaced: bool = False
     escaped: bool = False
-    row_names: bool = False
+    row_names: str = ""
     sure: bool = False
 
 
@@ -125,11 +126,10 @@ def list_dialects(file: File, sep: str | None = None) -> list[Dialect]:
     ways = [plain, replace(plain, spaced=True), replace(plain, escaped=True)]
     if file.suffix == ".tsv":
         ways = [replace(plain, quoted=False), plain, ways[2]]
-    return [
-        *ways,
-        *(replace(way, row_names=True) for way in ways),
-        replace(ways[0], sure=True),
-    ]
+    # R encloses names in quotes; a header without any may be one of texts with separators.
+    unnamed = ["number", "name"] if header.startswith('"') else ["number"]
+    named = [replace(way, row_names=what) for what in unnamed for way in ways]
+    return [*ways, *named, replace(ways[0], sure=True)]
 
 
 def _split_lines(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -176,23 +176,27 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     beyond those of the header.
     """
     names: list[str] = []
+    seen: set[str] = set()
     empty = 0
     for line, cells in _split_lines(file, dialect):
         if not "".join(cells).strip(BLANK):
             empty += len(cells) > 1
             continue
         if not names:
-            names = [""] * dialect.row_names + cells
+            names = [""] * bool(dialect.row_names) + cells
             wanted = len(names)
             yield line, names
             continue
         if len(cells) != wanted:
             named = max(place for place, name in enumerate(names, 1) if name.strip())
             if len(cells) < named or any(cells[wanted:]):
-                raise _refuse_row(file, wanted - dialect.row_names, len(cells), line)
+                raise _refuse_row(file, wanted - bool(dialect.row_names), len(cells), line)
             cells = [*cells, *[""] * (wanted - len(cells))][:wanted]
-        if dialect.row_names and not cells[0].isdecimal():
-            raise _MisfitError
+        if dialect.row_names:
+            number = dialect.row_names == "number"
+            if not cells[0].isdecimal() if number else cells[0] in seen:
+                raise _MisfitError
+            seen.add(cells[0])
         yield line, cells
     if empty:
         file.note(f"rows of {file.name} with nothing in any field are left out: {empty:,}")
@@ -255,8 +259,8 @@ def _read_cells(
             raise _MisfitError
     if most is None:
         for attribute, note in NOTES.items():
-            if getattr(dialect, attribute):
-                file.note(note.format(file.name))
+            if value := getattr(dialect, attribute):
+                file.note(note.format(file.name, value))
         if dialect.quoted and file.suffix == ".tsv":
             file.note(f"the quotes around fields of {file.name} are not read, as in CSV")
         if example:

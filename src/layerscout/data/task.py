@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -57,21 +57,10 @@ class ReadingOptions(TypedDict, total=False):
     encoding: str | None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """`ReadingOptions`, all of them."""
-
-    validation: str | Path | float | int | None = None
-    test: str | Path | Literal[False] | None = None
-    task: str | None = None
-    text: str | None = None
-    text_pair: str | None = None
-    label: str | Sequence[str] | None = None
-    label_separator: str | None = None
-    regression: bool = False
-    drop_missing: bool = False
-    sep: str | None = None
-    encoding: str | None = None
+DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(ReadingOptions.__annotations__),
+    **{"regression": False, "drop_missing": False},
+}
 
 
 @dataclass(frozen=True)
@@ -135,14 +124,15 @@ class Task:
         Raises:
             InputError: if the data cannot be found, read or used; one line says why.
         """
-        reading = Reading(**options)
-        validation, test = reading.validation, reading.test
-        form, fraction = Format(reading.sep, reading.encoding), _fraction(validation)
+        if unknown := options.keys() - DEFAULTS.keys():
+            raise TypeError(f"Task.load() got an unexpected keyword argument {min(unknown)!r}")
+        given = {**DEFAULTS, **options}
+        validation, test, label = given["validation"], given["test"], given["label"]
+        form, fraction = Format(given["sep"], given["encoding"]), _fraction(validation)
         named = (None if fraction is not None else validation, test or None)
         name, hub, sources = find(data, form, [Path(str(one)) for one in named if one is not None])
-        label = reading.label
         labels = label if label is None or isinstance(label, str) else ",".join(label)
-        task = _check_task(reading.task, hub, labels)
+        task = _check_task(given["task"], hub, labels)
         if fraction is not None:
             sources.pop("validation", None)
         elif validation is not None:
@@ -151,22 +141,20 @@ class Task:
             sources.pop("test", None)
         elif test is not None:
             sources["test"] = open_file(Path(test), form)
-        inputs = choose_inputs(
-            sources["train"], task, reading.text, reading.text_pair, label, reading.label_separator
-        )
+        columns = given["text"], given["text_pair"], label, given["label_separator"]
         loaded = _build(
             task or name,
             sources,
-            inputs,
+            choose_inputs(sources["train"], task, *columns),
             task,
-            regression=reading.regression,
+            regression=given["regression"],
             optional="test" if test is None else None,
-            drop_missing=reading.drop_missing,
+            drop_missing=given["drop_missing"],
             classes=tuple(classes),
         )
         origin = {
             "data": str(data),
-            **asdict(reading),
+            **given,
             "validation": None if validation is None else str(validation),
             "test": str(test) if test else None,
             "task": task,
@@ -269,7 +257,7 @@ def reload_task(origin: Mapping[str, Any]) -> Task | None:
     data = origin.get("data")
     if data is None or not (data == "demo" or is_local(data)):  # never from the hub, unasked
         return None
-    options: Any = {one.name: origin[one.name] for one in fields(Reading) if one.name in origin}
+    options: Any = {name: origin[name] for name in DEFAULTS if name in origin}
     seed = origin.get("validation_seed") or 0
     with suppress(LayerscoutError):
         return Task.load(data, **(options | {"test": False}), seed=seed)

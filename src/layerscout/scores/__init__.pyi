@@ -62,6 +62,12 @@ from .probes import (
 )
 from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
+from .solving import (
+    LinearHead as LinearHead,
+    SolvedHead as SolvedHead,
+    find_losses as find_losses,
+    solve_head as solve_head,
+)
 from .state import State as State
 from .table import (
     RETIRED as RETIRED,

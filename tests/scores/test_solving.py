@@ -1,0 +1,126 @@
+"""Heads in closed form against explicit solves, and what is said of them on rows left out."""
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn.linear_model import Ridge
+
+from layerscout.scores import deal_groups, solve_head
+from layerscout.scores.solving import SHRINKAGES, calibrate, find_losses, solve_path
+
+
+def make_rows(n, d, classes, apart=3.0, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes)
+    centres = apart * rng.normal(size=(classes, d)) / np.sqrt(d)
+    # A feature that is far from 0 and one that says nothing.
+    H = rng.normal(size=(n, d)) * rng.uniform(0.1, 3, d) + centres[y] + 50
+    H[:, 0] = 7.0
+    return H, y
+
+
+def scale(H):
+    return (H - H.mean(axis=0)) / np.where(H.std(axis=0) > 0, H.std(axis=0), 1)
+
+
+def shrink(S, shrinkage, scale):
+    return (1 - shrinkage) * S + shrinkage * scale * np.eye(len(S))
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 60), (300, 20)])
+@pytest.mark.parametrize(("number", "shrinkage"), list(enumerate(SHRINKAGES)))
+def test_logits_are_those_of_the_formulas(n, d, number, shrinkage):
+    H, y = make_rows(n, d, 3)
+    X = scale(H)
+    means = np.stack([X[y == k].mean(axis=0) for k in range(3)])
+    S = (X - means[y]).T @ (X - means[y]) / (n - 3)
+    weights = np.linalg.solve(shrink(S, shrinkage, np.trace(S) / d), means.T).T
+    expected = X @ weights.T - (weights * means).sum(axis=1) / 2 + np.log(np.bincount(y) / n)
+    np.testing.assert_allclose(solve_path(H, y)[number](H), expected, atol=1e-7)
+
+    labels = np.stack([y == 0, y > 0, np.arange(n) % 5 == 0], axis=1)
+    expected = np.empty((n, 3))
+    for k, having in enumerate(labels.T):
+        ends = X[having].mean(axis=0), X[~having].mean(axis=0)
+        within = X - np.where(having[:, None], *ends)
+        S = shrink(within.T @ within / n, shrinkage, (X.T @ X / n).trace() / d)
+        weights = np.linalg.solve(S, ends[0] - ends[1])
+        odds = np.log((having.sum() + 0.5) / ((~having).sum() + 0.5))
+        expected[:, k] = (X - sum(ends) / 2) @ weights + odds
+    np.testing.assert_allclose(solve_path(H, labels)[number](H), expected, atol=1e-7)
+
+    numbers = H @ np.linspace(-1, 1, d)
+    term = n * shrinkage / (1 - shrinkage) * (X.T @ X / n).trace() / d
+    expected = Ridge(alpha=term).fit(X, numbers).predict(X)
+    np.testing.assert_allclose(solve_path(H, numbers)[number](H)[:, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
+def test_the_best_state_is_found_and_its_figure_is_that_of_new_rows(kind):
+    """The figure is no flattery where nothing is to be found: states 0 and 2 are noise."""
+    rng = np.random.default_rng(1)
+    H, y = make_rows(4000, 30, 4, apart=2.0)
+    states = np.stack([rng.normal(size=H.shape), H, rng.normal(size=H.shape)])
+    if kind == "labels":
+        y = np.stack([y == k for k in range(4)], axis=1)
+    elif kind == "numbers":
+        y = H @ rng.normal(size=30) + rng.normal(size=4000) * 9
+    few = slice(0, 200)
+    metric = {"classes": "accuracy", "labels": "micro_f1", "numbers": "pearson"}[kind]
+    for s, noise in ((slice(None), False), ([0, 2], True)):
+        folds = deal_groups(y[few], 0, groups=5, least=0)
+        solved = solve_head(states[s][:, few], y[few], folds[None], metric=metric)
+        read = states[s][solved.state]
+        assert solved.state == 1 or noise
+        reported = find_losses(y[few][solved.rows], solved.held_out).mean()
+        true = find_losses(y[200:], solved.head(read[200:])).mean()
+        assert 0.9 * true < reported < 1.3 * true  # folds have a fifth of the rows less
+        assert (
+            set(solved.losses) == {0, 1}
+            if noise
+            else solved.losses[1] == min(solved.losses.values())
+        )
+
+
+def test_a_factor_changes_no_prediction_and_has_the_least_loss():
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 3, 500)
+    logits = 8 * rng.normal(size=(500, 3)) + 4 * np.eye(3)[y]
+    factor = calibrate(y, logits)
+    factors = np.geomspace(0.02, 50, 4000)
+    losses = [-log_softmax(logits * f, axis=1)[np.arange(500), y].mean() for f in factors]
+    assert factor == pytest.approx(factors[np.argmin(losses)], rel=0.01)
+    sure = 9.0 * np.eye(3)[y]
+    assert np.isfinite(calibrate(y, sure)) and calibrate(y, sure) <= 50 * 1.001
+    assert calibrate(y.astype(float), logits) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    {
+        "constant": lambda H, y: (np.ones_like(H), y),
+        "more classes than rows left": lambda H, y: (H, np.arange(len(y)) // 2),
+        "a class of one row": lambda H, y: (H, np.where(np.arange(len(y)) == 3, 5, y % 2)),
+        "rows alike within a class": lambda H, y: (np.eye(3)[y].repeat(4, axis=1), y),
+        "separated": lambda H, y: (H + 1e6 * y[:, None], y),
+        "huge": lambda H, y: (H * 1e30, y),
+        "one fold": lambda H, y: (H, y),
+    }.items(),
+    ids=lambda item: item[0],
+)
+@pytest.mark.parametrize("deals", [1, 2])
+def test_odd_rows_give_finite_heads_or_none(spoil, deals):
+    what, change = spoil
+    H, y = change(*make_rows(24, 12, 3))
+    counts = np.bincount(y)
+    folds = np.where(counts[y] == 1, -1, np.arange(24) % (1 if what == "one fold" else 4))
+    deals = np.stack([folds] * deals)
+    solved = solve_head([H, np.full_like(H, np.nan)], y, deals, metric="accuracy")
+    if what in ("constant", "one fold"):
+        assert solved is None
+        return
+    assert solved.state == 0 and len(solved.rows) == (folds >= 0).sum()
+    for values in (solved.head.weights, solved.head.bias, solved.held_out):
+        assert np.isfinite(values).all()
+    if what in ("rows alike within a class", "separated"):
+        assert (solved.head(H).argmax(axis=1) == y).all()

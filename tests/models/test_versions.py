@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -20,6 +21,7 @@ from layerscout.models import (
     Encoder,
     export,
     find_oldest,
+    make_averaging_classifier,
     make_classifier,
 )
 from layerscout.plans import make_plan
@@ -55,12 +57,19 @@ WRITTEN = [
 LEGACY = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "global_rope_theta")
 
 
-def exported(folder, family, kind="classification", **settings):
-    """Export a tiny classifier of a family, untrained; return the encoder and the classifier."""
+def exported(folder, family, kind="classification", averages=False, **settings):
+    """Export a tiny classifier of a family, untrained; return the encoder and the classifier.
+
+    Its head may be one on the mean, with a block that averages.
+    """
     settings = copy.deepcopy(settings)  # which the library writes into
     encoder = Encoder.load(tiny_checkpoint(folder / "base", family, **settings), device="cpu")
     labels = () if kind == "multiple_choice" else ("bad", "good")
-    model = make_classifier(encoder, make_plan("full", 4), labels, kind=kind).eval()
+    if averages:
+        weights, bias = np.random.default_rng(0).normal(size=(2, 16)), np.ones(2)
+        model = make_averaging_classifier(encoder, 3, labels, kind, weights, bias)
+    else:
+        model = make_classifier(encoder, make_plan("full", 4), labels, kind=kind).eval()
     export(model, encoder.tokenizer, folder / "model", "", max_length=128)
     return encoder, model
 
@@ -156,11 +165,15 @@ def test_older_versions_compute_the_same(tmp_path):
         pytest.skip("TEST_TRANSFORMERS names no folder of an older transformers")
     texts, expected, oldest = [*SENTENCES[:3], *HARD], {}, {}
     for family in FAMILIES:
-        for kind in ("classification", "token_classification"):
+        for kind in ("classification", "token_classification", "averaging"):
+            averages = kind == "averaging"
+            if averages and FAMILIES[family].averaged is None:
+                continue
             if kind == "token_classification" and family in ("olmo2", "gemma3_text"):
                 continue  # they have no head for words
             folder = tmp_path / f"{family}-{kind}"
-            encoder, model = exported(folder, family, kind, **OWN.get(family, {}))
+            kind = "classification" if averages else kind
+            encoder, model = exported(folder, family, kind, averages, **OWN.get(family, {}))
             key = str(folder / "model")
             oldest[key] = find_oldest(model.config, kind)
             expected[key] = [
@@ -172,7 +185,7 @@ def test_older_versions_compute_the_same(tmp_path):
         environment = {**os.environ, "PYTHONPATH": path}
         found = json.loads(subprocess.check_output(command, env=environment, text=True))
         assert found.pop("version") != version("transformers")
-        assert len(found) >= 22  # eleven encoders, both kinds
+        assert len(found) >= 30  # eleven encoders, both kinds, and eight that average
         for key, answers in found.items():
             for (ids, logits), (tokens, reported) in zip(answers, expected[key], strict=True):
                 assert ids == tokens, key

@@ -5,6 +5,11 @@ from .architecture import (
     locate_parameters as locate_parameters,
     part_of as part_of,
 )
+from .averaging import (
+    can_average as can_average,
+    make_averaging_classifier as make_averaging_classifier,
+    norm_means as norm_means,
+)
 from .checkpoints import (
     load_config as load_config,
 )

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from layerscout.data import Kind
 from layerscout.errors import InputError
@@ -31,6 +32,12 @@ ENDINGS: Mapping[Kind, str] = {
     "token_classification": "ForTokenClassification",
     "multiple_choice": "ForMultipleChoice",
 }
+
+# In a configuration: the top block is none of the encoder's, but averages for a head on the mean.
+AVERAGING = "layerscout_averaging"
+
+# By how much the mean is more than the state that a block adds to it.
+_LARGE = 2.0**24
 
 UNLIMITED = 2**31  # positions, where they are not counted
 
@@ -129,12 +136,51 @@ def is_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Conv1D)
 
 
+def averaging_weights(block: nn.Module, family: Family, heads: int) -> dict[str, Tensor]:
+    """Return weights with which a block gives every token the normed mean over all tokens.
+
+    Without queries and keys attention is alike on all that the mask shows; values are the states.
+
+    Args:
+        block: of a family that has `averaged`.
+        family: of its model.
+        heads: of its attention.
+    """
+    assert family.averaged is not None and family.adapted is not None
+    eyes = {f"{family.averaged[0]}.weight": 1.0, f"{family.adapted[0]}.weight": _LARGE}
+    weights = {}
+    for name, parameter in block.named_parameters():
+        weights[name] = torch.zeros_like(parameter)
+        if name in eyes:
+            _, d = parameter.shape
+            # Of a single matrix for all three, each head has query, key and value in turn.
+            parts = weights[name].view(heads, -1, d // heads, d)
+            parts[:, -1] = eyes[name] * torch.eye(d).view(heads, d // heads, d)
+        elif NORM.search(name) and name.endswith("weight"):
+            weights[name].fill_(1.0)
+    return weights
+
+
+def has_averaging(model: Any) -> bool:
+    """Return whether the top block of a transformers model averages, as its configuration says.
+
+    If it was trained since, it is a block like the others.
+    """
+    family = family_of(model)
+    if family.averaged is None or not getattr(model.config, AVERAGING, False):
+        return False
+    block = blocks_of(base_of(model)[0], family)[-1]
+    expected = averaging_weights(block, family, model.config.num_attention_heads)
+    return all(parameter.equal(expected[name]) for name, parameter in block.named_parameters())
+
+
 def cut_config(config: Any, head: int) -> Any:
     """Return a copy of a transformers configuration for the model cut at state `head`."""
     config = copy.deepcopy(config)
     if groups := getattr(config, "num_hidden_groups", None):  # ALBERT's sets of weights
         config.num_hidden_groups = weight_sets(config.num_hidden_layers, groups)[head - 1] + 1
     config.num_hidden_layers = head
+    vars(config).pop(AVERAGING, None)
     for name in PER_BLOCK:
         if getattr(config, name, None):
             setattr(config, name, getattr(config, name)[:head])
@@ -217,6 +263,12 @@ def fit_plan(model: Any, plan: Plan | str) -> tuple[Plan, dict[str, Place]]:
     Raises:
         InputError: if the plan does not fit the model, or tears apart blocks that share weights.
     """
+    if has_averaging(model):
+        raise InputError(
+            "a head on the mean cannot be trained further, got a "
+            f"{type(model).__name__} whose top block averages for it; start from layerscout.build "
+            "with the folder, which leaves both out"
+        )
     places = locate_parameters(model)
     blocks = count_blocks(model)
     plan = (plan if isinstance(plan, Plan) else make_plan(plan, blocks)).on(blocks)

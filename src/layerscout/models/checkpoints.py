@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from layerscout.errors import InputError, first_line
-from layerscout.models.architecture import keep_family, usable_positions
+from layerscout.models.architecture import (
+    AVERAGING,
+    blocks_of,
+    has_averaging,
+    keep_family,
+    usable_positions,
+)
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.families import FAMILIES, Family
@@ -33,8 +39,8 @@ def load_checkpoint(
         config: as `read_config` reads it.
 
     Returns:
-        The bare model (no head) in float32, its fast tokenizer, its family, and what its user
-        should know.
+        The bare model (no head, and no block that averages for one) in float32, its fast tokenizer,
+        its family, and what its user should know.
 
     Raises:
         InputError: if its family is not supported, its weights are incomplete or corrupt, or it has
@@ -63,6 +69,10 @@ def load_checkpoint(
     else:
         family = known
     keep_family(model, family)
+    if has_averaging(model):
+        del blocks_of(model, family)[-1]
+        model.config.num_hidden_layers -= 1
+    vars(model.config).pop(AVERAGING, None)
     if strays := [key for key in unexpected if f"{family.blocks}." in key]:
         raise InputError(
             f"the weights of {name} hold {len(strays)} tensors of blocks that its configuration "
@@ -132,14 +142,16 @@ def _find_stored_dtype(folder: Path) -> torch.dtype:
 def load_config(name: str) -> tuple[Any, Family]:
     """Read the transformers configuration of a checkpoint, and find its family.
 
-    Only for a family that the table does not have are the weights read: it is tried.
+    The weights are read only for a family that the table does not have, which is tried, and where
+    the top block may be one that averages.
 
     Raises:
         InputError: if there is none, or its family is not supported.
     """
     folder = locate_checkpoint(name)
     config = read_config(name, folder)
-    if known := FAMILIES.get(config.model_type):
+    known = FAMILIES.get(config.model_type)
+    if known is not None and not getattr(config, AVERAGING, False):
         return config, known
     model, _, family, _ = load_checkpoint(name, folder, config)
     return model.config, family

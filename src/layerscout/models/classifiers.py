@@ -15,10 +15,12 @@ from torch import Tensor
 from layerscout.data import Kind, are_ids, describe_kind, join_names, pair_classes
 from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
+    AVERAGING,
     ENDINGS,
     base_of,
     cut_config,
     family_of,
+    has_averaging,
     keep_family,
     labels_words,
     locate_parameters,
@@ -155,7 +157,7 @@ def find_head_token(model: Any) -> ReadToken | None:
 
     A bare model is taken for one whose head labels texts.
     """
-    if labels_words(model) or getattr(model, "reads_mean", False):
+    if labels_words(model) or getattr(model, "reads_mean", False) or has_averaging(model):
         return None
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None
@@ -175,7 +177,14 @@ def load_tuned_classifier(encoder: Encoder, kind: Kind = "classification") -> An
     Raises:
         InputError: if the checkpoint has no head that was tuned for such a task.
     """
-    config = encoder.model.config
+    config = copy.deepcopy(encoder.model.config)
+    if encoder.averages:
+        if encoder.precision != "float32":
+            raise InputError(
+                f"the head of {encoder.name} reads a mean that needs float32, got "
+                f"{encoder.precision}; use --precision float32"
+            )
+        count_averaging(config)
     auto, ending = model_class(config, kind), ENDINGS[kind]
     if config.architectures and not config.architectures[0].endswith(ending):
         raise InputError(
@@ -196,6 +205,12 @@ def load_tuned_classifier(encoder: Encoder, kind: Kind = "classification") -> An
             "missing); tune it first with layerscout tune"
         )
     return model.to(encoder.device).eval()
+
+
+def count_averaging(config: Any) -> None:
+    """Count in a configuration a block on top that averages; see `make_averaging_classifier`."""
+    config.num_hidden_layers += 1
+    setattr(config, AVERAGING, True)
 
 
 def keep_thresholds(model: Any, thresholds: np.ndarray | None) -> None:
@@ -362,6 +377,11 @@ def note_classes(encoder: Encoder, labels: Sequence[str], kind: Kind, seed: int)
         encoder: of the checkpoint that may bring it.
         labels, kind, seed: as for `make_classifier`.
     """
+    if encoder.averages:
+        return [
+            f"the head of {encoder.name} is linear on the mean of the tokens, from which no other "
+            "can start, so the whole head starts anew"
+        ]
     auto = model_class(encoder.model.config, kind)
     note = _load_head(encoder, auto, labels, kind, seed, fresh=False)[2]
     return [] if note is None else [note]
@@ -379,6 +399,7 @@ def _load_head(
         The head by name, whose tensors nobody changes; the names of what the checkpoint does not
         bring; and how its output layer is used, where the names of the classes do not tell.
     """
+    fresh = fresh or encoder.averages  # a head that was solved, and scaled to be linear
     config = _label_config(cut_config(encoder.model.config, 1), labels, kind)
     key = auto, config.to_json_string(use_diff=False), seed, fresh
     if encoder in _LAST and _LAST[encoder][0] == key:

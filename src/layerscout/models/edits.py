@@ -22,6 +22,7 @@ from layerscout.models.architecture import (
     blocks_of,
     count_blocks,
     family_of,
+    has_averaging,
     locate_parameters,
     shared_weights,
 )
@@ -184,6 +185,12 @@ def arrange_blocks(base: Any, edits: Sequence[Edit]) -> Arrangement:
     """
     sets = shared_weights(base.config)
     arrangement = arrange(edits, len(sets))
+    top = len(arrangement.order)
+    if (arrangement.order[-1] < len(sets) or top in arrangement.fresh) and has_averaging(base):
+        raise InputError(
+            f"block {len(sets)} averages for the head and must stay on top as it is, got "
+            f"{format_edits(edits):.80}; edit the blocks below it"
+        )
     if len(set(sets)) == len(sets):
         return arrangement
     groups = [sets[block - 1] for block in arrangement.order]

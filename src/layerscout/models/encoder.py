@@ -18,7 +18,12 @@ from torch import Tensor
 
 from layerscout.data import Kind, Split, Task, batch_by_length
 from layerscout.errors import InputError, check_integer, first_line
-from layerscout.models.architecture import keep_family, locate_parameters, usable_positions
+from layerscout.models.architecture import (
+    AVERAGING,
+    keep_family,
+    locate_parameters,
+    usable_positions,
+)
 from layerscout.models.checkpoints import find_dtype, load_checkpoint, load_pretrained
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import (
@@ -59,6 +64,7 @@ class Encoder:
         edit_spec: what was done to the blocks of the checkpoint, if anything.
         dtype: what the checkpoint's weights are stored in.
         notes: what its user should know of the checkpoint.
+        averages: above these blocks the checkpoint has one that averages, for its head.
     """
 
     name: str
@@ -71,6 +77,7 @@ class Encoder:
     edit_spec: EditSpec | None = None
     dtype: Computed = "float32"
     notes: tuple[str, ...] = ()
+    averages: bool = False
 
     @classmethod
     def load(
@@ -118,6 +125,7 @@ class Encoder:
             precision=computed,
             dtype=dtype,
             notes=notes,
+            averages=model.config.num_hidden_layers < config.num_hidden_layers,
         )
 
     def load_as(
@@ -157,8 +165,9 @@ class Encoder:
 
     @property
     def blocks(self) -> int:
-        """L, the number of blocks."""
-        return int(self.model.config.num_hidden_layers)
+        """L, the number of blocks; one that averages for the head is none of them."""
+        config = self.model.config
+        return int(config.num_hidden_layers) - getattr(config, AVERAGING, False)
 
     @property
     def editing(self) -> dict[str, Any] | None:
@@ -335,7 +344,8 @@ class Encoder:
         """
         with self.autocast(), entering_blocks(self.model, self.family, look):
             last = last_state(self.model, self.family, inputs)
-        look(self.blocks, last)
+        if self.blocks == self.model.config.num_hidden_layers:  # else state L was read on the way
+            look(self.blocks, last)
 
     def cut(self, inputs: Mapping[str, Tensor], block: int) -> Float[Tensor, "b T d"]:
         """Run blocks 1..`block` only and give the state that comes out, for every token.

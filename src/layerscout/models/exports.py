@@ -33,8 +33,10 @@ from layerscout.files import (
     replace_folder,
 )
 from layerscout.models.architecture import (
+    AVERAGING,
     base_of,
     cut_config,
+    has_averaging,
     head_modules,
     locate_parameters,
     shared_weights,
@@ -71,8 +73,14 @@ def export(
         dtype: what its weights are stored in.
 
     Raises:
-        InputError: if it cannot be written, or `folder` holds anything but a checkpoint.
+        InputError: if it cannot be written, `folder` holds anything but a checkpoint, or the model
+            has a block that averages and `dtype` is a short one.
     """
+    if dtype != "float32" and has_averaging(model):
+        raise InputError(
+            f"a model whose top block averages must be saved in float32, got {dtype}, in which it "
+            "would compute something else; use --save-dtype float32"
+        )
     stored = getattr(torch, dtype)
     weights = {
         name: tensor.to(stored) if tensor.is_floating_point() else tensor
@@ -133,6 +141,8 @@ def truncate(
     # As the file says it, which is not how an encoder computes.
     config = read_config(encoder.name, locate_checkpoint(encoder.name))
     config.pad_token_id = encoder.model.config.pad_token_id  # which may be a borrowed one
+    if encoder.averages:
+        config.architectures = None  # the head reads nothing but what the block above gives
     dtype = config.dtype
     if not untie:
         check_tied(Plan((), head), shared_weights(config))
@@ -180,6 +190,8 @@ def _load_whole(encoder: Encoder, config: Any) -> tuple[Any, set[str], list[str]
     config.dtype = None  # so that the weights themselves are asked
     model, report = encoder.load_as(kind, config, dtype="auto")
     missing = set(report["missing_keys"])
+    if encoder.averages:  # BERT's pooler is a part of the head
+        missing |= {key for key in model.state_dict() if key.startswith("pooler.")}
     lacking = sorted(key for key in missing if "pooler." not in key)
     if lacking:
         raise InputError(
@@ -351,7 +363,13 @@ def _add_sentence_transformers(folder: Path, base: str | Path | None) -> list[st
     with replace_files(folder / POOLING, folder / "modules.json") as temporary:
         for file, content in zip(temporary, (pooling, modules), strict=True):
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return _list_left_out(own, str(base))
+    warned = _list_left_out(own, str(base))
+    if _read_object(folder, "config.json").get(AVERAGING):
+        warned.append(
+            "sentence-transformers gets the means of the tokens after a norm, since the top block "
+            f"of {folder} averages"
+        )
+    return warned
 
 
 def _read_object(folder: Path | None, name: str | Path) -> Any:
@@ -388,7 +406,7 @@ def _add_onnx(folder: Path) -> None:
     import transformers
     from transformers import AutoTokenizer
 
-    config, _ = load_config(str(folder))
+    config = read_config(str(folder), locate_checkpoint(str(folder)))
     kind = (config.architectures or [""])[0]
     if kind.endswith("ForMultipleChoice") or not hasattr(transformers, kind):
         raise LayerscoutError(f"{folder} is a {kind or 'model of no class'}, not exported to ONNX")

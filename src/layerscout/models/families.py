@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from layerscout.errors import InputError
 from layerscout.plans import Adapter, Method, PrefixTuning, ReadToken
@@ -22,6 +22,8 @@ class Family:
         adapted: the modules of a layer that the two adapters follow: where attention is projected,
             before its dropout, and where the feed-forward layers end, after theirs; None where
             that is not known.
+        averaged: where a block can be made to average the tokens: the module of a layer that gives
+            attention's values, and what the head for classes applies to its dense layer.
         prefixed: the module of a layer whose keys and values a prefix extends; None where
             prefix-tuning is not possible.
         tuples: a block gives a tuple whose first entry is the state.
@@ -51,6 +53,7 @@ class Family:
     convolution: str | None = None
     final_norm: str | None = None
     adapted: tuple[str, str] | None = ("attention.output.dense", "output.dropout")
+    averaged: tuple[str, Literal["tanh", "gelu", "relu"]] | None = None
     prefixed: str | None = None
     tuples: bool = False
     positions_after_padding: bool = False
@@ -76,6 +79,9 @@ class Family:
         return owner, name
 
 
+_BERT = Family(averaged=("attention.self.value", "tanh"), prefixed="attention.self")
+_ROBERTA = replace(_BERT, positions_after_padding=True)
+
 # Where the norm of what attention gave stands, and of what the feed-forward layers gave.
 _NORMED_OUTPUT = ("post_attention_layernorm", "post_feedforward_layernorm")
 
@@ -100,7 +106,8 @@ _GEMMA = replace(_LLAMA, adapted=_NORMED_OUTPUT, prefixed=None, norm_start=0.0, 
 # the distance between query and key, which a virtual token does not have (DeBERTa, MPNet), or is
 # limited to a window (ModernBERT, Gemma). Rotated positions are no hindrance: a learnt key is one
 # that was rotated already, as in a cache of keys and values. Adapters stand right before something
-# is added in all families.
+# is added in all families. A block averages where its norms come after what is added, and without
+# queries and keys positions do nothing, as they do in MPNet; in ALBERT all blocks are one.
 FAMILIES: Mapping[str, Family] = {
     "albert": Family(
         "encoder.albert_layer_groups",
@@ -108,15 +115,22 @@ FAMILIES: Mapping[str, Family] = {
         adapted=("attention.dense", "ffn_output"),
         prefixed="attention",
     ),
-    "bert": Family(prefixed="attention.self"),
-    "camembert": Family(prefixed="attention.self", positions_after_padding=True),
+    "bert": _BERT,
+    "camembert": _ROBERTA,
     # Its mask is float32's lowest number, which bfloat16 cannot hold.
-    "deberta": Family(tuples=True, float32_only=True, fused=True),
-    "deberta-v2": Family(convolution="conv", tuples=True),
-    "distilbert": Family(
-        "transformer.layer", adapted=("attention.out_lin", "ffn"), prefixed="attention"
+    "deberta": Family(
+        averaged=("attention.self.in_proj", "gelu"), tuples=True, float32_only=True, fused=True
     ),
-    "electra": Family(prefixed="attention.self"),
+    "deberta-v2": Family(
+        convolution="conv", averaged=("attention.self.value_proj", "gelu"), tuples=True
+    ),
+    "distilbert": Family(
+        "transformer.layer",
+        adapted=("attention.out_lin", "ffn"),
+        averaged=("attention.v_lin", "relu"),
+        prefixed="attention",
+    ),
+    "electra": replace(_BERT, averaged=("attention.self.value", "gelu")),
     "eurobert": replace(_LLAMA, reads="first", since=None),
     "gemma2": _GEMMA,
     "gemma3_text": replace(
@@ -161,6 +175,7 @@ FAMILIES: Mapping[str, Family] = {
     "nomic_bert": Family(
         "layers",
         adapted=("self_attn.o_proj", "post_mlp_dropout"),
+        averaged=("self_attn.v_proj", "tanh"),
         prefixed="self_attn",
         gated=True,
         since=None,
@@ -169,8 +184,8 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": replace(_LLAMA, adapted=("self_attn.o_proj", "resid_mlp_dropout"), fused=True),
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
-    "roberta": Family(prefixed="attention.self", positions_after_padding=True),
-    "xlm-roberta": Family(prefixed="attention.self", positions_after_padding=True),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": Family(
         final_norm="encoder.LayerNorm",
         adapted=("attention.output.dense", "output.dense"),

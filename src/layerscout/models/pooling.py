@@ -34,9 +34,10 @@ def make_pooler(
     if tokens.words is not None:
         return _pool_words(tokens, rows, pooling, device)
     match pooling:
-        case "mean":
-            at, real = tokens.pad(rows)
-            used = real & tokens.ordinary[at]
+        case "mean" | "mean-all":
+            at, used = tokens.pad(rows)
+            if pooling == "mean":  # without the tokens that the tokenizer adds
+                used = used & tokens.ordinary[at]
             means = (used / used.sum(axis=1, keepdims=True)).astype(np.float32)
             weights = torch.from_numpy(means).to(device)
             return lambda state: torch.bmm(weights[:, None], state.float()).squeeze(1)
@@ -46,7 +47,7 @@ def make_pooler(
             last = tokens.find_last(rows)
             return lambda state: take_tokens(state, last).float()
         case _:
-            raise InputError(f"texts are pooled by mean, last or cls, got {pooling}")
+            raise InputError(f"texts are pooled by mean, mean-all, last or cls, got {pooling}")
 
 
 def _pool_words(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,13 @@ from torch import nn
 
 from layerscout.data import Kind, describe_kind
 from layerscout.errors import InputError
-from layerscout.models.architecture import ENDINGS, is_linear, norm_parameters
+from layerscout.models.architecture import (
+    AVERAGING,
+    ENDINGS,
+    cut_config,
+    is_linear,
+    norm_parameters,
+)
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.families import FAMILIES, Family
 from layerscout.plans import Classifier, ModelShape, Parameters, weight_sets
@@ -85,7 +90,8 @@ def model_shape(
     """Count the parameters of a model with its family's own head, without making any weights.
 
     Args:
-        config: the transformers configuration of a supported family.
+        config: the transformers configuration of a supported family; a block that averages for the
+            head does not count.
         labels: outputs of the head for classes; for numbers 0 or 1, which is one output.
         kind: of the task; the head for multiple choice has one output whatever `labels` says.
         classifier: as for `model_class`.
@@ -95,7 +101,8 @@ def model_shape(
         InputError: if the family has no head for this kind.
     """
     family = family or FAMILIES[config.model_type]
-    config = copy.deepcopy(config)
+    blocks = config.num_hidden_layers - getattr(config, AVERAGING, False)
+    config = cut_config(config, blocks)
     config.num_labels = max(1, labels)
     key = type(config), config.to_json_string(use_diff=False), kind, classifier, family
     if key in _SHAPES:

@@ -195,18 +195,26 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     say_heading(console, content)
     for line in reporting.describe_training(content):
         say(console, line)
-    if len(content["runs"]) > 1:
-        print_table(console, reporting.tabulate_runs(content))
-    print_table(console, reporting.tabulate_epochs(content))
+    if content["solved"] is not None:
+        print_table(console, reporting.tabulate_solved(content))
+    else:
+        if len(content["runs"]) > 1:
+            print_table(console, reporting.tabulate_runs(content))
+        print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
     say(console, reporting.summarise_tuning(content), "bold green")
     seconds = content["seconds"]
     say(console, f"speed: {reporting.describe_speed(content)}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
+    took = (
+        f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
+        f"{seconds['evaluate']:.1f} s"
+    )
+    if content["solved"] is not None:
+        took = f"states {seconds['trunk']:.1f} s{again}, solving {seconds['train']:.1f} s"
     say(
         console,
-        f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
-        f"{seconds['evaluate']:.1f} s; wrote {folder / 'model'}, {folder / 'result.json'}, "
+        f"{took}; wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )

@@ -94,6 +94,7 @@ from .request import (
     describe_given as describe_given,
 )
 from .strategies import (
+    BEST_HEAD as BEST_HEAD,
     STRATEGIES as STRATEGIES,
     make_plan as make_plan,
     split_embeddings as split_embeddings,

@@ -170,6 +170,13 @@ class TuneRequest(Settings):
         """Whether the whole head is re-initialised: with blocks too, unless as released."""
         return self.fresh_head or (self.reinitialises and not self.as_released)
 
+    @property
+    def trains(self) -> bool:
+        """Whether an option says how to train: a head alone is solved unless one does."""
+        training = options_of(Settings).keys() - {"metric", "threshold"}
+        training |= {"learning_rate", "preset", "fresh_head", "trunk_dropout"}
+        return bool(training & self.given) or len(self.seed) > 1 or self.classifier == "family"
+
     def _check_together(self) -> None:
         """Raise for options that do not go with each other."""
         if {"epochs", "max_steps"} <= self.given:

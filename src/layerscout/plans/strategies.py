@@ -26,10 +26,14 @@ STRATEGIES: Mapping[str, str] = {
     "rank:k": "the k best blocks by a block score, head at the top",
     "rank-bottom:k": "the k worst blocks by a block score, head at the top",
     "head:ℓ": "only the head, at state ℓ",
+    "head:best": "only the head, at the best state",
     "blocks:3,7-9@12": "exactly these blocks, head at state 12",
     "(b, t, h)": "blocks b to t, head at state h",
     "auto": "within the budget: the head nearest to its best place, and the blocks below it",
 }
+
+# Tuning finds its state by itself: the one whose head is best on examples left out.
+BEST_HEAD = "head:best"
 
 # No model has 10⁹ blocks, and Python refuses to read numbers of thousands of digits.
 _NUMBER = "[0-9]{1,9}"
@@ -70,6 +74,11 @@ def make_plan(
         plan = replace(plan, embeddings=True)
         check_embeddings(plan, blocks)
         return plan
+    if text == BEST_HEAD:
+        raise InputError(
+            f"{BEST_HEAD} is found by tune, which solves a head on every state; use head:{blocks} "
+            "for the top one"
+        )
     if triple := _TRIPLE.fullmatch(text):
         bottom, top, head = map(int, triple.groups()[1:])
         return _plan([(bottom, top)], head, blocks)

@@ -37,6 +37,7 @@ from .evaluation import (
     tabulate_edits as tabulate_edits,
     tabulate_epochs as tabulate_epochs,
     tabulate_runs as tabulate_runs,
+    tabulate_solved as tabulate_solved,
     tabulate_truncation as tabulate_truncation,
 )
 from .figures import (

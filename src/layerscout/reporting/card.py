@@ -81,7 +81,7 @@ def write_card(content: Mapping[str, Any]) -> str:
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
     spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
     card: str = template.render(
-        content,
+        {"solved": None, **content},
         name=name,
         metadata=_describe_for_hub(content, name),
         predicted=_say_what_is_predicted(task),

@@ -250,6 +250,15 @@ def tabulate_runs(content: Mapping[str, Any]) -> Table:
     return Table(caption, [*columns, "stopped"], rows, kept, mark="kept")
 
 
+def tabulate_solved(content: Mapping[str, Any]) -> Table:
+    """Tabulate the states on which a head was solved; the one that it is kept on is marked."""
+    losses = content["solved"]["losses"]
+    rows = [[state, format_decimals(loss, 4)] for state, loss in losses.items()]
+    marked = frozenset({(list(losses).index(str(content["plan"]["head"])), 1)})
+    caption = "The heads that were solved; the kept one is marked."
+    return Table(caption, ["state", "loss on examples left out"], rows, marked, mark="kept")
+
+
 def tabulate_epochs(content: Mapping[str, Any]) -> Table:
     """Tabulate the epochs of the kept run; the kept one is marked."""
     curve = content["runs"][content["kept"]]["curve"]
@@ -267,7 +276,8 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
 def describe_training(content: Mapping[str, Any]) -> list[str]:
     """Say which plan was followed, why, and what was trained, cached and removed."""
     plan, model, trained = content["plan"], content["model"], content["parameters"]["trainable"]
-    line = f"{trained:,} parameters trained ({trained / model['parameters']['total']:.1%})"
+    how = "trained" if content.get("solved") is None else "solved from one pass"
+    line = f"{trained:,} parameters {how} ({trained / model['parameters']['total']:.1%})"
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:
         line += f"; {'block 1' if cut == 1 else f'blocks 1 to {cut}'} ran once"

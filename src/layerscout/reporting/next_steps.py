@@ -192,7 +192,7 @@ def describe_tuning(result: Content) -> dict[str, Any]:
         "metric": str(result["metric"]),
         "epochs": int(result["settings"]["epochs"]),
         "best_epoch": int(result["best"]["epoch"]),
-        "learning_rate": float(result["runs"][result["kept"]]["learning_rate"]),
+        "learning_rate": result["runs"][result["kept"]]["learning_rate"],
         "options": options | {k: v for k, v in given.items() if k not in SETTLED},
         "settings": result["settings"],
     }
@@ -233,6 +233,9 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         inside = content.get("tuning") and tuned.name == "model"
         folder = str(tuned.parent if inside else tuned)
     failure = find_failure(content)
+    if verb == "tune" and content.get("solved") is not None and failure != EXCHANGED:
+        command = write_command("tune", content, "-o", f"{folder}-tuned")
+        return "See whether tuning blocks as well is better:", command
     if failure == EXCHANGED:
         return _start_head_anew(content, folder)
     if failure:

@@ -26,6 +26,7 @@ from layerscout.reporting.evaluation import (
     tabulate_epochs,
     tabulate_errors,
     tabulate_runs,
+    tabulate_solved,
     tabulate_spans,
     tabulate_truncation,
 )
@@ -281,12 +282,19 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
 
 def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    lines = [f"{plan['notation']} ({content['method']}): {describe_quality(content)}."]
+    how = content["method"] if content.get("solved") is None else "solved"
+    lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
+    if content.get("solved") is not None:
+        training = [Section("Solved heads", table=tabulate_solved(content))]
+    else:
+        training = [
+            Section("Runs", table=tabulate_runs(content)),
+            Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),
+        ]
     parts = [
-        Section("Runs", table=tabulate_runs(content)),
-        Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),
+        *training,
         *_show_names(content),
         Section("Errors", table=tabulate_errors(content)),
     ]

@@ -169,8 +169,9 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
         plan, run = content["plan"], content["runs"][content["kept"]]
         facts["plan"] = f"{plan['notation']} ({plan['strategy']})"
         facts["method"] = content["method"]
-        facts["learning_rate"] = f"{run['learning_rate']:g}"
-        facts |= {"seed": run["seed"]} | (content.get("method_options") or {})
+        if run["learning_rate"] is not None:
+            facts |= {"learning_rate": f"{run['learning_rate']:g}", "seed": run["seed"]}
+        facts |= content.get("method_options") or {}
     if "scores" in content:
         facts["scores"] = ", ".join(map(name_score, content["scores"]))
     if "metric" in content:

@@ -147,7 +147,8 @@ def list_chosen(content: Mapping[str, Any]) -> list[str]:
         content: of `result.json`.
     """
     runs = content["runs"]
-    what = ["the epoch"] if content["keep"] != "last" else []
+    solved = content.get("solved") is not None
+    what = ["the epoch"] if content["keep"] != "last" and not solved else []
     what += ["the learning rate"] if len({run["learning_rate"] for run in runs}) > 1 else []
     what += ["the seed"] if len({run["seed"] for run in runs}) > 1 else []
     what += ["the thresholds"] if content["settings"].get("threshold") == "tuned" else []

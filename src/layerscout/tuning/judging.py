@@ -22,9 +22,11 @@ from layerscout.models import (
     find_entities,
     holds_exactly,
     keep_thresholds,
+    make_averaging_classifier,
     round_weights,
     unshare_weights,
 )
+from layerscout.plans import Classifier
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import Examples, make_accelerator, predict
@@ -58,7 +60,19 @@ class Judgement:
 
 def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     """Return what was trained, with the parameters that count, and the model saved of it."""
-    trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed)
+    if tuned.solution is not None and tuned.solution.normed:
+        head = tuned.solution.solved.head
+        model = make_averaging_classifier(
+            tuning.encoder,
+            tuned.solution.state,
+            tuning.task.labels,
+            tuning.task.kind,
+            head.weights,
+            head.bias,
+        )
+        return TrainableModel(model, tuned.choice.plan, tuning.method), model
+    classifier: Classifier | None = None if tuned.solution is None else "mean-linear"
+    trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed, classifier)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
@@ -122,6 +136,10 @@ def _predict_validation(
     It starts from cached states only if what is below the cut is saved unrounded: they are those of
     the weights before.
     """
+    if tuned.solution is not None:  # of the very head that is saved
+        logits = tuned.solution.logits.astype(np.float32)
+        labels = tuning.validation.answers.labels
+        return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
     exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
     examples = tuned.splits[1] if exact else tuning.validation
     logits = predict(tuning.encoder, model, examples).numpy()

@@ -12,6 +12,7 @@ from layerscout.errors import InputError
 from layerscout.files import read_json
 from layerscout.models import Encoder, hash_base
 from layerscout.plans import (
+    BEST_HEAD,
     Choice,
     Full,
     Method,
@@ -79,6 +80,11 @@ class PlanSpec:
     def needs_scan(self) -> bool:
         """Whether it follows from the best state of a scan, or from its rank of blocks."""
         return self.choice is None and needs_scan(self.written)
+
+    @property
+    def finds_state(self) -> bool:
+        """Whether the head is read where it is best on examples left out."""
+        return self.choice is None and self.written.lower() == BEST_HEAD
 
     @property
     def is_auto(self) -> bool:
@@ -168,6 +174,8 @@ def settle_plan(spec: PlanSpec, target: Target) -> Choice:
     """
     if spec.choice is not None:
         return _fit(spec.choice, target)
+    if spec.finds_state:  # of 1..L; which one shows once heads are solved
+        return _fit(_name(Plan((), target.encoder.blocks), BEST_HEAD), target)
     best = ranking = None
     if target.scan is not None and spec.needs_scan:
         best, ranking = target.scan.basis(target.score)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from layerscout.data import (
     HELD_OUT,
+    Kind,
     Split,
     Task,
     check_metric,
@@ -20,16 +21,26 @@ from layerscout.data import (
     require_validation,
 )
 from layerscout.errors import InputError, make_unknown_error
-from layerscout.models import Computed, Encoder, check_family, model_class, note_classes
+from layerscout.models import (
+    Computed,
+    Encoder,
+    can_average,
+    check_family,
+    model_class,
+    note_classes,
+)
 from layerscout.plans import (
+    BEST_HEAD,
     FULL,
     Choice,
     Classifier,
     EditSpec,
     Method,
+    Plan,
     Settings,
     TuneRequest,
     Work,
+    check_tied,
     check_untied,
     default_head_rate,
     ranges,
@@ -51,16 +62,26 @@ from layerscout.tuning.plan_spec import (
 if TYPE_CHECKING:
     from layerscout.scanning import Scan
 
+# The kinds of task whose heads are solved where they are all that is tuned.
+SOLVED: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
+
 # How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
 SavedAs = Literal["checkpoint", "peft", "ours"]
 
 
 @dataclass(frozen=True)
 class RatedPlan:
-    """A plan with the learning rates that it is tuned with."""
+    """A plan with the learning rates that it is tuned with.
+
+    Attributes:
+        choice: the plan and why.
+        rates: learning rates; none where the head is solved.
+        states: those on which the head is solved, to keep the best; None where it is trained.
+    """
 
     choice: Choice
     rates: Sequence[float]
+    states: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +119,9 @@ class Tuning(Target):
     @property
     def save_dtype(self) -> Computed:
         """What the weights of the saved model are stored in, if it is a whole checkpoint."""
-        dtype = self.request.save_dtype or self.encoder.dtype
-        return dtype if self.saved_as == "checkpoint" else "float32"
+        if self.saved_as != "checkpoint" or self.plans[0].states is not None:
+            return "float32"  # an averaging block is exact in no shorter one
+        return self.request.save_dtype or self.encoder.dtype
 
     @property
     def head_learning_rate(self) -> float | None:
@@ -165,12 +187,18 @@ def resolve(
     if classifier == "family" and not request.draws_head:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
 
-    def rate(choice: Choice) -> RatedPlan:
+    def rate(spec: PlanSpec, choice: Choice) -> RatedPlan:
+        states = _list_solved(spec, choice.plan, request, target)
+        if states is not None:
+            return RatedPlan(choice, (), states)
         rates = request.learning_rate or usual_rates(
             request.preset, choice.strategy, choice.plan, method, task.name, shape.hidden_size
         )
         return RatedPlan(choice, rates)
 
+    plans = [rate(spec, choice) for spec, choice in zip(specs, choices, strict=True)]
+    if plans[0].states is not None:
+        saved_as = "checkpoint" if can_average(encoder) else "ours"
     return Tuning(
         **vars(target),
         available=available.train.examples,
@@ -182,10 +210,46 @@ def resolve(
         classifier=classifier,
         cache_limit=cache_limit,
         saved_as=saved_as,
-        plans=[rate(choice) for choice in choices],
+        plans=plans,
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
+
+
+def _list_solved(
+    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target
+) -> Sequence[int] | None:
+    """Return the states on which the head of a plan is solved; None if it is trained.
+
+    Raises:
+        InputError: if only a solved head would show at which state it is best.
+    """
+    rule = ""
+    if target.task.kind not in SOLVED:
+        rule = f"of {describe_kind(target.task.kind)} is trained"
+    elif target.encoder.family.final_norm is not None:
+        rule = f"of {target.shape.family} reads a normed state, and is trained"
+    elif request.trains or target.method != FULL:
+        rule = "is trained where an option such as --epochs says how"
+    if rule and spec.finds_state:
+        raise InputError(
+            f"{BEST_HEAD} finds its state by solving heads, but a head {rule}; name the state, as "
+            f"in head:{target.encoder.blocks}, or leave such options out"
+        )
+    if rule or plan.tuned or plan.embeddings:
+        return None
+    if not spec.finds_state:
+        return [plan.head]
+    return [state for state in range(1, plan.head + 1) if _can_cut(state, target.shape.weights)]
+
+
+def _can_cut(state: int, weights: Sequence[int]) -> bool:
+    """Return whether a model can end at a state, which some that share weights cannot."""
+    try:
+        check_tied(Plan((), state), weights)
+    except InputError:
+        return False
+    return True
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:

@@ -33,9 +33,12 @@ from layerscout.models import (
     warn_of_dropped_words,
 )
 from layerscout.plans import (
+    Cost,
     Plan,
     Settings,
     TuneRequest,
+    Work,
+    block_flops,
     cost,
     describe_given,
     full_cost,
@@ -46,6 +49,7 @@ from layerscout.states import make_accelerator
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import Snapshots, keeping_trained
+from layerscout.tuning.solving import Solution
 from layerscout.tuning.stages import TunedPlan
 from layerscout.tuning.stepping import pick_epoch
 
@@ -207,7 +211,9 @@ def _choose_writer(
         case "ours":
             from layerscout.models import save_trained
 
-            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.classifier}
+            solved = tuning.plans[0].states is not None
+            classifier = "mean-linear" if solved else tuning.classifier
+            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": classifier}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
@@ -216,11 +222,12 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
+    solved = tuning.plans[0].states is not None
     return {
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": tuning.settings.passes(len(tuning.training)),
+        "epochs": 1 if solved else tuning.settings.passes(len(tuning.training)),
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
@@ -233,7 +240,7 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "device": tuning.encoder.device.type,
         "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
-        "classifier": tuning.classifier,
+        "classifier": "mean-linear" if solved else tuning.classifier,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
     }
@@ -260,8 +267,13 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     keep, choices, trunks = tuning.settings.keep, tuning.training.answers.choices, tuned.trunks
     kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
     work = replace(tuning.work, cached=kept)
-    costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
+    solution = tuned.solution
+    if solution is None:
+        costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
+    else:
+        costs = _count_solved(tuning, solution, work)
     full = full_cost(tuning.shape, work)
+    pooled, cached = (0.0, False) if solution is None else (solution.seconds, solution.cached)
     runs = [run.as_dict(keep) for run in tuned.runs]
     return {
         "plan": {
@@ -283,16 +295,36 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
         "trunk": {
             "cut": tuned.choice.plan.cut,
             "kept": kept and bool(trunks),
-            "cached": bool(trunks) and all(trunk.cached for trunk in trunks),
+            "cached": all(trunk.cached for trunk in trunks) if trunks else cached,
             "bytes": sum(trunk.bytes for trunk in trunks),
         },
+        "solved": None if solution is None else solution.as_dict(),
         # The trunk's is what it took to compute, even if an earlier tuning did that.
         "seconds": {
-            "trunk": sum(trunk.seconds for trunk in trunks),
+            "trunk": sum(trunk.seconds for trunk in trunks) if trunks else pooled,
             "train": sum(run.seconds["train"] for run in tuned.runs),
             "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
         },
     }
+
+
+def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
+    """Count what solving a head costs: one pass, and a block more where one averages."""
+    states, shape = solution.solved.losses, tuning.shape
+    once = replace(work, epochs=1)
+    passed = cost(Plan((), max(states)), shape, once)
+    kept = cost(Plan((), solution.state), shape, once)
+    weights = solution.solved.head
+    block = parameters = 0.0
+    if solution.normed:
+        block = block_flops(shape, once.tokens)
+        parameters = shape.parameters.blocks[solution.state - 1]
+    return Cost(
+        train=passed.train,
+        inference=kept.inference + block,
+        trainable=weights.weights.size + weights.bias.size,
+        total=kept.total + int(parameters),
+    )
 
 
 def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
@@ -303,12 +335,14 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
         warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
         warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
-    if warmup >= steps:
+    if warmup >= steps and tuning.plans[0].states is None:
         warnings.append(
             f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
             f"{steps:,}, so the learning rate never reached its peak"
         )
     for tuned_plan in tuned:
+        if tuned_plan.solution is not None:
+            warnings += tuned_plan.solution.warnings
         warnings += [trunk.warning for trunk in tuned_plan.trunks if trunk.warning]
         warnings += [
             f"{tuned_plan.choice.plan.notation} with learning rate {run.learning_rate:g} and seed "

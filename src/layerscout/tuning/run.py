@@ -23,6 +23,7 @@ from layerscout.tuning.stages import (
     NothingFinishedError,
     TunedPlan,
     compute_trunk,
+    solve_plan,
     train_plan,
 )
 
@@ -93,7 +94,10 @@ def tune(
         hooks = Hooks(show, running, snapshots, predicted)
         tuned: list[TunedPlan] = []
         for number, rated in enumerate(tuning.plans, start=1):
-            # Whatever finds a plan's parameters stands here: from its splits to a `TunedPlan`.
+            # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
+            if rated.states is not None:
+                tuned.append(solve_plan(tuning, rated, show))
+                continue
             splits = compute_trunk(tuning, rated.choice.plan, show)
             try:
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))

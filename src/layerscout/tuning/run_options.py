@@ -245,6 +245,9 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
     return {
         "plan": first.choice.plan.notation,
         "second plan": others[0].choice.plan.notation if others else None,
+        "states of solved heads": [
+            None if rated.states is None else list(rated.states) for rated in tuning.plans
+        ],
         "method": {"name": tuning.method.name, **asdict(tuning.method)},
         **asdict(tuning.settings),
         "learning rates": [list(rated.rates) for rated in tuning.plans],

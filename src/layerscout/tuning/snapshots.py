@@ -131,7 +131,8 @@ def keeping_trained(snapshots: Snapshots | None, work: str) -> Iterator[None]:
         if snapshots is None:
             raise
         snapshots.lock.close()  # a notebook may hold the result, and its lock, by the traceback
-        if isinstance(error, DiskError):
+        solved = not any(snapshots.folder.glob(f"*/{STATE}"))  # again in no time
+        if solved or isinstance(error, DiskError):
             raise
         kind = "" if isinstance(error, LayerscoutError) else f"{type(error).__name__}: "
         raise UnfinishedError(

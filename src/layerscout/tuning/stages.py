@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from layerscout.models import (
     make_classifier,
     make_trainable,
 )
-from layerscout.plans import Choice, Plan, rank_rate
+from layerscout.plans import Choice, Classifier, Plan, rank_rate
 from layerscout.progress import Show
 from layerscout.states import (
     Examples,
@@ -30,6 +30,7 @@ from layerscout.states import (
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
+from layerscout.tuning.solving import Solution, list_parameters, solve
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
@@ -65,6 +66,7 @@ class TunedPlan:
         kept: the number of the run that counts.
         parameters: the trained ones of that run.
         splits: what it was trained and judged on, with what the trunk computed.
+        solution: the head, where it was solved.
     """
 
     choice: Choice
@@ -72,6 +74,7 @@ class TunedPlan:
     kept: int
     parameters: Mapping[str, Tensor]
     splits: tuple[Examples, Examples]
+    solution: Solution | None = None
 
     @property
     def trunks(self) -> list[Trunk]:
@@ -122,6 +125,27 @@ def train_plan(
     return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
 
 
+def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show) -> TunedPlan:
+    """Solve the head of a plan that tunes nothing else, at the best of its states.
+
+    Raises:
+        InputError: if no state tells the examples apart.
+    """
+    assert rated.states is not None, "its head is solved"
+    run, solution = solve(tuning, rated.states, show)
+    choice = rated.choice
+    if len(rated.states) > 1:
+        losses = solution.solved.losses
+        reason = (
+            f"the head on state {solution.state} has the least loss on training examples left "
+            f"out, {losses[solution.state]:.3f}"
+        )
+        plan = Plan((), solution.state).on(tuning.encoder.blocks)
+        choice = replace(choice, plan=plan, reason=reason)
+    splits = tuning.training, tuning.validation
+    return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
+
+
 def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Examples]:
     """Run the trunk over both splits, or read its states from the cache."""
     splits = tuning.training, tuning.validation
@@ -155,7 +179,9 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
     return first, prepare(validation.tokens, validation.answers, spare=first.trunk)
 
 
-def start_model(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
+def start_model(
+    tuning: Tuning, plan: Plan, seed: int, classifier: Classifier | None = None
+) -> TrainableModel:
     """Return the whole model of a plan, as a run starts from it or is put back into it."""
     model = make_classifier(
         tuning.encoder,
@@ -164,7 +190,7 @@ def start_model(tuning: Tuning, plan: Plan, seed: int) -> TrainableModel:
         seed=seed,
         fresh_head=tuning.request.draws_head,
         kind=tuning.task.kind,
-        classifier=tuning.classifier,
+        classifier=classifier or tuning.classifier,
         shares=tuning.training.answers.count_shares(tuning.task),
     )
     return make_trainable(model, plan, tuning.method, seed=seed)

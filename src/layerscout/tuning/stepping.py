@@ -31,13 +31,14 @@ class Run:
     """One training of a plan, with one learning rate and one seed, as far as it has come.
 
     Attributes:
+        learning_rate: None where the head was solved, in one pass.
         curve: the epochs that were finished.
         stopped: why it ended before its last epoch; None where it did not.
         diverged: whether that was because of a loss or logits that were not finite.
         seconds: spent on training steps ("train") and on validation ("evaluate").
     """
 
-    learning_rate: float
+    learning_rate: float | None
     seed: int
     curve: list[Epoch] = field(default_factory=list)
     stopped: str | None = None

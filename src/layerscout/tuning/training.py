@@ -96,6 +96,8 @@ def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) 
     """Take the steps of an epoch and return the mean loss of its examples."""
     started, settings, training = perf_counter(), stepper.settings, stepper.training
     steps, size = settings.steps(len(training)), settings.step_size
+    rate = run.learning_rate
+    assert rate is not None, "it is trained"
     stepper.model.train()
     loss = seen = 0.0
     if settings.batching == "shuffled":
@@ -106,7 +108,7 @@ def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) 
         if stepper.done == steps:
             break
         share = learning_rate_at(stepper.done, steps, settings.warmup, settings.schedule)
-        value = stepper.step(rows, run.learning_rate * share)
+        value = stepper.step(rows, rate * share)
         if not isfinite(value):
             run.diverge(f"the loss was {value} at step {stepper.done + 1} of {steps}")
             break

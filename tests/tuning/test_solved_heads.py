@@ -1,0 +1,131 @@
+"""Heads that are solved in place of trained: which, how good, and what is saved of them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from inputs import expect_refused
+from layerscout.data import Task
+from layerscout.scores import deal_groups, solve_head
+from layerscout.states import pool_states
+from layerscout.tuning import tune
+from tiny import SENTENCES, tiny_checkpoint
+from tuned import choices_task, task_of
+
+
+def task_by_words(kind="classes", n=60):
+    """Make a task whose labels depend on how often a word occurs."""
+    rng = np.random.default_rng(0)
+    words = sorted(set(" ".join(SENTENCES).split()))
+    texts, counts = [], []
+    for _ in range(2 * n):
+        drawn = rng.choice(words, rng.integers(4, 9))
+        texts.append(" ".join(drawn))
+        counts.append(int((drawn == words[3]).sum() + 2 * (drawn < words[9]).mean() > 0.6))
+    labels = {
+        "classes": [("no", "yes")[c] for c in counts],
+        "numbers": [c + len(t) / 50 for c, t in zip(counts, texts, strict=True)],
+        "several": [["a"] * c + ["b"] * (len(t) % 2) for c, t in zip(counts, texts, strict=True)],
+    }[kind]
+    held = (texts[n:], labels[n:])
+    return Task.from_lists(
+        texts[:n], labels[:n], name=kind, validation=held, regression=kind == "numbers"
+    )
+
+
+def predict(folder, texts):
+    """Run a saved model as any user of transformers would."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        return model, model(**inputs).logits.double().numpy()
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers", "several"])
+def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
+    task = task_by_words(kind)
+    result = tune(bert, task, "head:best", progress=False, measure="predictions")
+    result.save(tmp_path)
+    content = json.loads((tmp_path / "result.json").read_text())
+    solved, run = content["solved"], content["runs"][0]
+    assert content["saved_as"] == "checkpoint" and content["settings"]["save_dtype"] == "float32"
+    assert run["learning_rate"] is None and len(run["curve"]) == 1
+    assert (
+        content["plan"]["head"]
+        == solved["state"]
+        == int(min(solved["losses"], key=solved["losses"].get))
+    )
+    rows = pd.read_parquet(tmp_path / "predictions.parquet")
+    model, logits = predict(tmp_path / "model", rows["text"])
+    expected = np.stack(rows["logits"]) if kind != "numbers" else logits
+    if kind == "numbers":
+        expected = rows["prediction"].to_numpy()[:, None]
+    assert np.abs(logits - expected).max() < 1e-3 * expected.std()
+    assert model.config.num_hidden_layers == solved["state"] + 1
+
+    # The head once more, from the formula's own function.
+    tokens = [bert.tokenize_split(split) for split in (task.train, task.validation)]
+    states = [pool_states(bert, t, ("mean-all",), limit=0).states["mean-all"] for t in tokens]
+    H, new = ([s - s.mean(axis=1, keepdims=True) for s in part] for part in states)
+    H, new = ([s / s.std(axis=1, keepdims=True) for s in part] for part in (H, new))
+    y = task.train.labels
+    folds = np.stack([deal_groups(y, seed, groups=5, least=0) for seed in range(5)])
+    again = solve_head(H[1:], y, folds, metric=task.metric)
+    assert again.state + 1 == solved["state"] and again.shrinkage == solved["shrinkage"]
+    np.testing.assert_allclose(again.head(new[solved["state"]]), logits, atol=5e-3)
+
+
+def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
+    task = task_of()
+    options = {"progress": False, "measure": "metric"}
+    assert tune(bert, task, "head:2", **options).content["solved"]["losses"].keys() == {"2"}
+    for trained in ({"epochs": 1}, {"learning_rate": 1e-3}, {"classifier": "family", "epochs": 1}):
+        content = tune(bert, task, "head:2", **options, **trained).content
+        assert content["solved"] is None and content["runs"][0]["learning_rate"]
+    assert tune(bert, task, "top:1", epochs=1, **options).content["solved"] is None
+
+
+def test_a_solved_head_beside_a_trained_plan(bert):
+    """Each is judged on the same examples, whichever is kept."""
+    options = {"progress": False, "measure": "predictions"}
+    solved = tune(bert, task_by_words(), "head:3", **options)
+    both = tune(bert, task_by_words(), "head:best", against="full", **options)
+    assert both.content["solved"]["losses"]["3"] == solved.content["solved"]["losses"]["3"]
+    assert both.content["against"]["solved"] is None
+    assert both.content["against"]["runs"][0]["learning_rate"]
+
+
+@pytest.mark.parametrize("family", ["mpnet", "albert"])
+def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
+    import layerscout
+
+    base = tiny_checkpoint(tmp_path / family, family)
+    task = task_by_words()
+    tune(base, task, "head:3", progress=False, measure="predictions").save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert content["saved_as"] == "ours" and content["solved"]["state"] == 3
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    model = layerscout.load(tmp_path / "out" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    inputs = tokenizer(list(rows["text"]), padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits.double().numpy()
+    np.testing.assert_allclose(logits, np.stack(rows["logits"]), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "words"),
+    [
+        (choices_task(), {}, "head:best finds its state by solving heads"),
+        (task_of(), {"epochs": 2}, "where an option such as --epochs says how"),
+        (task_of(), {"method": "adapter"}, "tunes none; use --method full"),
+        (Task.from_lists(["a cat"] * 40, ["x", "y"] * 20), {}, "no head can be solved"),
+    ],
+)
+def test_what_cannot_be_solved_is_one_line(bert, task, options, words):
+    expect_refused(words, tune, bert, task, "head:best", progress=False, **options)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from inputs import Write, writer
@@ -26,10 +25,6 @@ assert len(SHAPED) > 20
 install_import_hook(SHAPED, "beartype.beartype")
 
 torch.set_num_threads(1)
-# No deadlines: time never decides a test. `make test-whole` tries each property more often.
-settings.register_profile("quick", deadline=None, max_examples=8)
-settings.register_profile("whole", deadline=None, max_examples=50)
-settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tests run side by side; a thread each is enough, also for the processes that they start, and to
@@ -22,6 +23,11 @@ if "TEST_ACCELERATOR" not in os.environ:
 # Whoever starts the tests with SIGINT ignored (nohup, `&` in a script, some CI runners) hands that
 # on to the processes that tests start and press Ctrl-C in: Python then leaves it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No deadlines: time never decides a test. `make test-whole` tries each property more often.
+settings.register_profile("quick", deadline=None, max_examples=8)
+settings.register_profile("whole", deadline=None, max_examples=50)
+settings.load_profile("quick")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MODELS = ("all-MiniLM-L6-v2", "stacked-minilm-12")

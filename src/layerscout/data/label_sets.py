@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.columns import Inputs, is_missing
-from layerscout.data.labels import find_near_duplicate_labels, name_classes, number_classes
+from layerscout.data.labels import Named, find_near_duplicate_labels, name_classes, number_classes
 from layerscout.data.tables import (
     Table,
     check_items,
@@ -24,28 +24,26 @@ WRITTEN_FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True,
 def read_label_sets(
     table: Table,
     inputs: Inputs,
-    fixed: tuple[str, ...] | None,
+    named: Named,
     labels: tuple[str, ...] | None,
     warnings: list[str],
-    numbered: tuple[str, ...] | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return which labels each row has, bool (n, K), and the K labels.
 
     Args:
         table: n rows.
         inputs: what is read of them.
-        fixed: names of labels by id where the task brings them.
+        named: the names that they are read with.
         labels: those of training; None if this is training.
         warnings: lines are added for what should be known.
-        numbered: as of `name_classes`.
 
     Raises:
         InputError: if the labels cannot be read, or teach nothing.
     """
     items, rows = _read_items(table, inputs)
-    if inputs.flags and fixed is None:
-        fixed, numbered = inputs.flags, ()  # no ids stand for them
-    names, order = name_classes(items, inputs.label, fixed, warnings, numbered)
+    if inputs.flags and named[0] is None:
+        named = inputs.flags, ()  # no ids stand for them
+    names, order = name_classes(items, inputs.label, named, warnings)
     ids = number_classes(items, inputs.label, names, labels or order, "label")
     marks = np.zeros((len(table), len(labels or order)), dtype=bool)
     marks[rows, ids] = True
@@ -53,7 +51,7 @@ def read_label_sets(
         return marks, labels
     counts: np.ndarray = marks.sum(axis=0)
     _check_counts(table, inputs.label, dict(zip(order, counts.tolist(), strict=True)), warnings)
-    if fixed is None:
+    if named[0] is None:
         warnings += find_near_duplicate_labels(order, table.name, "labels")
     if inputs.separator is not None and len(marks) > 1 and marks.sum(axis=1).max() < 2:
         warnings.append(

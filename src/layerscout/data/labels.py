@@ -33,6 +33,11 @@ SEVERAL = (
 )
 
 
+# Class names that a table is read with, where the task brings some, and those of the table's own
+# ids, where it brings them: see `reading._choose_names`.
+Named = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+
+
 def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list[Any]:
     """Return a column of labels after refusing lists and missing ones.
 
@@ -84,17 +89,16 @@ def _target(value: Any, numbers_are_strings: bool) -> float:
 def name_classes(
     table: Table,
     column: str,
-    fixed: tuple[str, ...] | None,
+    named: Named,
     warnings: list[str],
-    numbered: tuple[str, ...] | None = None,
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the class name of every row (n,) and the distinct names in the order of their ids.
 
     Args:
-        fixed: class names by id where the task brings them; labels are then all ids, or all names.
+        named: what it is read with; where the task brings names, labels are all ids, or all names.
         warnings: a line is added where they could be either.
-        numbered: the class names of the table's own ids, where it brings them.
     """
+    fixed, numbered = named
     values = _list_values(table, column, unlabelled=fixed is not None)
     distinct = dict.fromkeys(values)
     names: dict[Any, str | None]
@@ -102,7 +106,7 @@ def name_classes(
         known = join_names(f"{number} {name}" for number, name in enumerate(numbered or fixed))
         rule = f"labels must be all ids or all names of the task's classes ({known})"
         remedy = "correct it, or leave out --task"
-        names, order = _read_known(table, column, distinct, fixed, warnings, numbered), fixed
+        names, order = _read_known(table, column, distinct, (fixed, numbered), warnings), fixed
     else:
         kinds = set(map(type, values))
         if len(kinds) > 1 and kinds & {str, bool}:
@@ -129,9 +133,8 @@ def _read_known(
     table: Table,
     column: str,
     distinct: Iterable[Any],
-    fixed: tuple[str, ...],
+    named: tuple[tuple[str, ...], tuple[str, ...] | None],
     warnings: list[str],
-    numbered: tuple[str, ...] | None,
 ) -> dict[Any, str | None]:
     """Return the class that each label of a column stands for; None if it is none of them.
 
@@ -141,6 +144,7 @@ def _read_known(
     Args:
         distinct: labels of the column; for all else see `name_classes`.
     """
+    fixed, numbered = named
     find = _index(fixed)
     own = range(len(fixed)) if numbered is None else [find(name) for name in numbered]
     by_name, by_id = dict[Any, int | None](), dict[Any, int | None]()

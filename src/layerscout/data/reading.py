@@ -12,6 +12,7 @@ from layerscout.data.folders import choose_splits
 from layerscout.data.known_tasks import CHOICE, Kind, Known
 from layerscout.data.label_sets import read_label_sets
 from layerscout.data.labels import (
+    Named,
     find_places,
     name_classes,
     number_classes,
@@ -29,10 +30,6 @@ SURROGATE = re.compile("[\\ud800-\\udfff]")
 ANSWER = "answer"
 # Where a table of all splits says which one a row is of.
 SPLIT = "split"
-
-# Class names that a split is read with, and those of its ids where it brings them; see
-# `name_classes`.
-Named = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 # What kinds of tasks need of the rows, where it is not one label in each.
 NEEDS: Mapping[Kind, str] = {
@@ -304,7 +301,7 @@ def _read_words(
     """
     text = inputs.columns[0]
     sentences, tags, kept = read_sentences(table, text, inputs.label, warnings)
-    ids, labels = number_tags(tags, inputs.label, named[0], labels, warnings, named[1])
+    ids, labels = number_tags(tags, inputs.label, named, labels, warnings)
     texts = [" ".join(words) for words in sentences]
     _check_empty(table, {text: texts}, warnings)
     rows = kept if len(kept) < len(table) else None
@@ -359,11 +356,11 @@ def _read_labels(
         return numbers, ()
     if kind == "multiple_choice":  # 1 for the right and 0 for each wrong choice of each example
         choices = np.arange(len(inputs.templates) - 1)
-        right = name_classes(table, label, tuple(map(str, choices)), warnings)[0]
+        right = name_classes(table, label, (tuple(map(str, choices)), None), warnings)[0]
         return (np.array(right, np.int64)[:, None] == choices).astype(np.int64).reshape(-1), CHOICE
     if kind == "multi_label_classification":
-        return read_label_sets(table, inputs, named[0], labels, warnings, named[1])
-    names, order = name_classes(table, label, named[0], warnings, named[1])
+        return read_label_sets(table, inputs, named, labels, warnings)
+    names, order = name_classes(table, label, named, warnings)
     if labels is None and not set(classes).isdisjoint(names):
         for row, name in enumerate(names):
             if name not in classes:

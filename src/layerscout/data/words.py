@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layerscout.data.labels import find_near_duplicate_labels, name_classes, number_classes
+from layerscout.data.labels import Named, find_near_duplicate_labels, name_classes, number_classes
 from layerscout.data.tables import (
     Table,
     check_items,
@@ -255,31 +255,29 @@ def read_sentences(
 def number_tags(
     tags: Table,
     column: str,
-    fixed: tuple[str, ...] | None,
+    named: Named,
     labels: tuple[str, ...] | None,
     warnings: list[str],
-    numbered: tuple[str, ...] | None = None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the id of each tag, int64 (w,), and the names by id.
 
     Args:
         tags: a row for each of all w words.
         column: that they are in.
-        fixed: names by id where the task brings them.
+        named: the names that they are read with.
         labels: those of training, to which new ones are added; None if this is training.
         warnings: lines are added for what should be known.
-        numbered: as of `name_classes`.
 
     Raises:
         InputError: if they are no tags of a task.
     """
     name = tags.name
-    names, order = name_classes(tags, column, fixed, warnings, numbered)
+    names, order = name_classes(tags, column, named, warnings)
     counts = Counter(names)
     first = labels is None
     if labels is None:
         labels = tuple(tag for tag in order if tag in counts)
-        warnings += [] if fixed else find_near_duplicate_labels(labels, name, "tags")
+        warnings += [] if named[0] else find_near_duplicate_labels(labels, name, "tags")
         if absent := [tag for tag in order if tag not in counts]:
             warnings.append(f"tags without a word in {name}: {join_names(absent)}")
         if len(labels) < 2:

@@ -215,10 +215,15 @@ def several_task(n: int = 24, held: int = 8, labels: int = 3, **options: Any) ->
     )
 
 
+def card_code(card: str, folder: Path, base: Path | None = None) -> str:
+    """Return the code that a model's card shows, with the places of the model and of its base."""
+    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
+    code = code.replace("path/to/this/folder", str(folder))
+    return code.replace("path/to/the/base/model", str(base))
+
+
 def run_card(card: str, folder: Path, base: Path | None = None) -> dict[str, Any]:
     """Run what a model's card shows, on the model; return what it named."""
-    code = re.search(r"```python\n(.*?)\n```", card, re.DOTALL)[1]
     names: dict[str, Any] = {}
-    code = code.replace("path/to/this/folder", str(folder))
-    exec(code.replace("path/to/the/base/model", str(base)), names)
+    exec(card_code(card, folder, base), names)
     return names

@@ -77,6 +77,9 @@ from .hub import (
     list_checkpoint_files as list_checkpoint_files,
     push as push,
 )
+from .joined_words import (
+    Words as Words,
+)
 from .methods import (
     TrainableModel as TrainableModel,
     check_method as check_method,

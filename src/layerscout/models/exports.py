@@ -240,7 +240,7 @@ def _prepare_tokenizer(tokenizer: Any, model: Any, max_length: int | None) -> An
 
 
 def find_entities(
-    encoder: Encoder, model: Any, texts: Sequence[str], max_length: int
+    encoder: Encoder, model: Any, texts: Sequence[str], max_length: int, *, joined: bool
 ) -> list[set[tuple[int, int, str]]]:
     """Ask transformers' pipeline, as users do, for the entities of texts.
 
@@ -249,15 +249,18 @@ def find_entities(
         model: that labels words.
         texts: n of them.
         max_length: tokens of an input that the model was tuned on.
+        joined: with words joined at spaces, by the class that the card then shows.
 
     Returns:
         Of each text where entities begin and end, without spaces around them, and their types.
     """
     from transformers import TokenClassificationPipeline
 
+    from layerscout.models.joined_words import Words
+
     with warnings.catch_warnings(), encoder.autocast():
         warnings.filterwarnings("ignore", "Tokenizer does not support real words")
-        find = TokenClassificationPipeline(
+        find = (Words if joined else TokenClassificationPipeline)(
             model=model,
             tokenizer=_prepare_tokenizer(encoder.tokenizer, model, max_length),
             device=encoder.device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -56,14 +57,16 @@ def _say_by_what(content: Mapping[str, Any]) -> str:
     return METHODS[content["method"]].words.format(**content["method_options"])
 
 
-def is_pipeline_other(pipeline: Mapping[str, Any] | None) -> bool:
+def is_pipeline_other(pipeline: Mapping[str, Any] | None, way: str = "entity_f1") -> bool:
     """Return whether the figure through transformers' pipeline is not that of the words.
 
     Args:
         pipeline: what `result.json` holds of it, if anything.
+        way: the pipeline as it is, or "joined", as the card has it.
     """
-    figures = [] if pipeline is None else [pipeline["entity_f1"], pipeline["by_words"]]
-    return len({format_decimals(value) for value in figures}) > 1
+    if pipeline is None or pipeline[way] is None:
+        return False
+    return format_decimals(pipeline[way]) != format_decimals(pipeline["by_words"])
 
 
 def write_card(content: Mapping[str, Any]) -> str:
@@ -94,11 +97,21 @@ def write_card(content: Mapping[str, Any]) -> str:
         figures=_show_figures(content),
         spans=spans,
         other=is_pipeline_other(content.get("pipeline")),
+        words_class=_show_words_class(task),
         stride=overlap_windows(settings["max_length"]),
         # Marked in other ways than with B- and I-.
         other_spans=spans and not all(re.match("O$|[BI]-", tag) for tag in task["labels"]),
     )
     return card
+
+
+def _show_words_class(task: Mapping[str, Any]) -> str | None:
+    """Return the code that makes a pipeline join words at spaces, if words have labels."""
+    if task["kind"] != "token_classification":
+        return None
+    from layerscout.models import Words  # with it comes all of transformers
+
+    return inspect.getsource(Words)
 
 
 def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
@@ -159,10 +172,12 @@ def _show_figures(content: Mapping[str, Any]) -> str:
         text += f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
     pipeline = content.get("pipeline")
     if pipeline is not None and is_pipeline_other(pipeline):
+        other = is_pipeline_other(pipeline, "joined")
+        reach = f" and reach {pipeline['joined']:.4f}" if other else ""
         text += (
             f"\nThe figures are of words at spaces. On {pipeline['sentences']} validation "
             f"sentences their entity F1 is {pipeline['by_words']:.4f}; through `pipeline` as it "
-            f"is, it is {pipeline['entity_f1']:.4f}. The lines below join words at spaces.\n"
+            f"is, it is {pipeline['entity_f1']:.4f}. The lines below join words at spaces{reach}.\n"
         )
     return text
 

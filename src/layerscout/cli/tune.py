@@ -101,15 +101,11 @@ def tune(
         check_checkpoint(output / "model")
         task = columns.load(data, request.seed[0], test=running.test)
         # Heavy imports come after what may be refused.
-        from layerscout import models, tuning
+        from layerscout import models, scanning, tuning
         from layerscout.states import is_first_process
 
         formats = _check_publishing(running, request)
-        scanned = None
-        if running.scan is not None:
-            from layerscout.scanning import Scan
-
-            scanned = Scan.load(running.scan)
+        scanned = None if running.scan is None else scanning.Scan.load(running.scan)
         machine.settle_threads(quiet=printing.quiet)
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -168,17 +168,9 @@ def resolve(
         scan = _make_scan(specs, target, request, cache_limit, progress)
         target, scan_seconds = replace(target, scan=scan), sum(scan.seconds.values())
     settled = [None if spec.is_auto else settle_plan(spec, target) for spec in specs]
-    training, validation = (
-        encode_split(split, encoder, task, request.max_length)
-        for split in (task.train, require_validation(task))
-    )
-    count = partial(
-        Work.of,
-        examples=len(training),
-        texts=len(training.tokens),
-        validation=len(validation.tokens),
-        tokens=float(training.tokens.lengths.mean()),
-    )
+    encode = partial(encode_split, encoder=encoder, task=task, max_length=request.max_length)
+    training, validation = encode(task.train), encode(require_validation(task))
+    count = _count_work(training, validation)
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
@@ -186,17 +178,7 @@ def resolve(
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     if classifier == "family" and not request.draws_head:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
-
-    def rate(spec: PlanSpec, choice: Choice) -> RatedPlan:
-        states = _list_solved(spec, choice.plan, request, target)
-        if states is not None:
-            return RatedPlan(choice, (), states)
-        rates = request.learning_rate or usual_rates(
-            request.preset, choice.strategy, choice.plan, method, task.name, shape.hidden_size
-        )
-        return RatedPlan(choice, rates)
-
-    plans = [rate(spec, choice) for spec, choice in zip(specs, choices, strict=True)]
+    plans = [_rate(*pair, request, target) for pair in zip(specs, choices, strict=True)]
     if plans[0].states is not None:
         saved_as = "checkpoint" if can_average(encoder) else "ours"
     return Tuning(
@@ -382,6 +364,27 @@ def _check_choices(choices: Sequence[Choice], target: Target) -> list[str]:
     frozen = ranges(sorted(fresh - set(plan.tuned)))
     text = f"blocks {frozen} are re-initialised but not tuned, so they stay random"
     return [text] if frozen else []
+
+
+def _count_work(training: Examples, validation: Examples) -> Callable[..., Work]:
+    """Return what counts the work of training on these examples, from its settings."""
+    return partial(
+        Work.of,
+        examples=len(training),
+        texts=len(training.tokens),
+        validation=len(validation.tokens),
+        tokens=float(training.tokens.lengths.mean()),
+    )
+
+
+def _rate(spec: PlanSpec, choice: Choice, request: TuneRequest, target: Target) -> RatedPlan:
+    """Return a plan with its learning rates, or with the states whose heads are solved instead."""
+    states = _list_solved(spec, choice.plan, request, target)
+    if states is not None:
+        return RatedPlan(choice, (), states)
+    preset, task, width = request.preset, target.task.name, target.shape.hidden_size
+    usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)
+    return RatedPlan(choice, request.learning_rate or usual)
 
 
 def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:

@@ -82,7 +82,7 @@ def test_what_a_base_has_on_top_of_its_pooling_is_said(tiny, tmp_path, files, wo
 def test_what_cannot_be_added(tmp_path, monkeypatch):
     expect_refused("unknown format 'onx' … did you mean", check_formats, ["onx"])
     expect_refused("no config.json", add_formats, tmp_path, ["sentence-transformers"])
-    monkeypatch.setattr("layerscout.models.exports.find_spec", lambda name: None)
+    monkeypatch.setattr("layerscout.models.formats.find_spec", lambda name: None)
     expect_refused("pip install 'layerscout[onnx]'", check_formats, ["onnx"])
     assert check_formats(["sentence-transformers"] * 2) == ("sentence-transformers",)
 
@@ -107,11 +107,11 @@ def test_a_graph_predicts_what_the_model_does(family, tmp_path):
 
 def test_a_graph_that_is_off_is_left_out(tmp_path, monkeypatch):
     folder = tiny_checkpoint(tmp_path / "model", "bert", classes=3)
-    monkeypatch.setattr("layerscout.models.exports.find_spec", lambda name: sys)
+    monkeypatch.setattr("layerscout.models.formats.find_spec", lambda name: sys)
     write = lambda model, inputs, file: file.write_bytes(b"graph")  # noqa: E731
-    monkeypatch.setattr("layerscout.models.exports._export_graph", write)
+    monkeypatch.setattr("layerscout.models.formats._export_graph", write)
     for off, message in ((0.1, r"are off by 0\.1"), (float("nan"), "are off by nan")):
-        monkeypatch.setattr("layerscout.models.exports._compare", lambda *_, off=off: off)
+        monkeypatch.setattr("layerscout.models.formats._compare", lambda *_, off=off: off)
         with pytest.raises(LayerscoutError, match=message):
             add_formats(folder, ["onnx"])
         assert not (folder / "onnx" / "model.onnx").exists()

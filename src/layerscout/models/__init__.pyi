@@ -48,8 +48,6 @@ from .encoder import (
     holds_exactly as holds_exactly,
 )
 from .exports import (
-    add_formats as add_formats,
-    check_formats as check_formats,
     export as export,
     find_entities as find_entities,
     round_weights as round_weights,
@@ -60,6 +58,10 @@ from .families import (
     Family as Family,
     check_family as check_family,
     read_token as read_token,
+)
+from .formats import (
+    add_formats as add_formats,
+    check_formats as check_formats,
 )
 from .forward import park_embeddings as park_embeddings, resume_at as resume_at
 from .gradients import (

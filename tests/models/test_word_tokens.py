@@ -233,7 +233,9 @@ def test_poolings_say_what_they_are_for(encoder):
     tokens, rows = encoder.tokenize_words(WORDS), np.arange(2)
     expect_refused("words … mean, first or last, got cls", encoder.pool, tokens, rows, "cls")
     texts = encoder.tokenize(SENTENCES)
-    expect_refused("texts … mean, last or cls, got first", encoder.pool, texts, rows, "first")
+    expect_refused(
+        "texts … mean, mean-all, last or cls, got first", encoder.pool, texts, rows, "first"
+    )
     expect_refused("max_length", encoder.tokenize_words, WORDS, max_length=1000)
 
 

@@ -81,6 +81,7 @@ SHORTER = "layerscout truncate out/model --head 2 -o out/model-head-2"
 OTHER_HEAD = {"name": "out-longer/model", "blocks": 3, "family": "bert"}
 MORE_ROWS = {"best_epoch": 2, "epochs": 10}
 MORE_ROWS |= {"settings": {"data": "my reviews.csv", "validation": 0.1}}
+SOLVED = {"learning_rate": None, "epochs": 1, "settings": {"data": "r.csv"}}
 EXCHANGED = {"confusion": [[0, 9], [9, 0]]}
 UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
 
@@ -138,6 +139,13 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
         (
             evaluated(**UNCLEAR, tuning=before(**MORE_ROWS), settings={"data": "november.csv"}),
             "",
+        ),
+        # A head that was solved has neither epochs nor a rate, and goes with its averaging block.
+        (evaluated(**FAILED, tuning=before(**SOLVED)), "layerscout tune base r.csv -o out-tuned"),
+        (evaluated(**EXCHANGED, tuning=before(**SOLVED)), ""),
+        (
+            evaluated([0.5, 0.6, 0.9, 0.9], tuning=before(**SOLVED)),
+            "layerscout tune base r.csv --plan head:2 -o out/model-head-2",
         ),
     ],
 )

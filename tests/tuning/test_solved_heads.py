@@ -1,6 +1,7 @@
 """Heads that are solved in place of trained: which, how good, and what is saved of them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from inputs import expect_refused
 from layerscout.data import Task
+from layerscout.models import Encoder
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
 from layerscout.tuning import tune
@@ -100,6 +102,41 @@ def test_a_solved_head_beside_a_trained_plan(bert):
     assert both.content["against"]["runs"][0]["learning_rate"]
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_test_rows_are_judged_by_the_model_that_is_saved(precision, tmp_path):
+    """It averages in float32, whatever the encoder computed its states in."""
+    encoder = Encoder.load(tiny_checkpoint(tmp_path, "electra"), device="cpu", precision=precision)
+    task = task_by_words()
+    task = replace(task, test=task.validation)
+    result = tune(encoder, task, "head:best", progress=False)
+    result.save(tmp_path / "out")
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet").query("split == 'test'")
+    model, logits = predict(tmp_path / "out" / "model", rows["text"])
+    np.testing.assert_allclose(np.stack(rows["logits"]), logits, atol=1e-3 * logits.std())
+    counted = result.content["parameters"]["total"]
+    assert counted == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_head_to_compare_with_is_never_rounded(bert):
+    task = task_by_words("numbers")
+    task = replace(task, test=task.validation)
+    options = {"progress": False, "against": "head:3", "save_dtype": "float16"}
+    content = tune(bert, task, "(4, 4, 4)", **options).content
+    other, metric = content["against"], content["metric"]
+    assert other["test"]["metrics"][metric] == pytest.approx(other["best"]["value"])
+
+
+def test_what_cannot_be_compared_with_leaves_the_trained_plan(bert, tmp_path):
+    task = Task.from_lists(["a cat"] * 8, ["x", "y"] * 4)
+    options = {"progress": False, "measure": "metric", "snapshots": tmp_path / "snapshots"}
+    result = tune(bert, task, "(4, 4, 4)", against="head:best", **options)
+    assert result.content["against"] is None
+    assert "no head can be solved" in " ".join(result.warnings)
+    result.save(tmp_path / "out")
+    expect_refused("no head can be solved", tune, bert, task, "head:best", **options)
+    assert not (tmp_path / "snapshots").exists()
+
+
 @pytest.mark.parametrize("family", ["mpnet", "albert"])
 def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
     import layerscout
@@ -109,8 +146,10 @@ def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
     tune(base, task, "head:3", progress=False, measure="predictions").save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "result.json").read_text())
     assert content["saved_as"] == "ours" and content["solved"]["state"] == 3
+    total = content["parameters"]["total"]
     rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     model = layerscout.load(tmp_path / "out" / "model")
+    assert total == sum(parameter.numel() for parameter in model.parameters())
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
     inputs = tokenizer(list(rows["text"]), padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
@@ -123,6 +162,8 @@ def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
     [
         (choices_task(), {}, "head:best finds its state by solving heads"),
         (task_of(), {"epochs": 2}, "where an option such as --epochs says how"),
+        (task_of(), {"save_dtype": "float16"}, "saved in float32 … leave it out"),
+        (task_of(), {"checkpoints": {1: "none"}}, "`checkpoints` need epochs"),
         (task_of(), {"method": "adapter"}, "tunes none; use --method full"),
         (Task.from_lists(["a cat"] * 40, ["x", "y"] * 20), {}, "no head can be solved"),
     ],

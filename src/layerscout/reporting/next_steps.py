@@ -233,9 +233,11 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         inside = content.get("tuning") and tuned.name == "model"
         folder = str(tuned.parent if inside else tuned)
     failure = find_failure(content)
-    if verb == "tune" and content.get("solved") is not None and failure != EXCHANGED:
-        command = write_command("tune", content, "-o", f"{folder}-tuned")
-        return "See whether tuning blocks as well is better:", command
+    if _is_solved(content) and (verb == "tune" or failure):
+        if failure == EXCHANGED:
+            return None
+        sentence = "See whether tuning blocks as well is better:"
+        return _tune_anew(content, sentence, "-o", f"{folder}-tuned")
     if failure == EXCHANGED:
         return _start_head_anew(content, folder)
     if failure:
@@ -246,6 +248,20 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         return None
     command = write_command("evaluate", content, "--edit", "truncate", model=f"{folder}/model")
     return "See how many blocks the tuned model can do without:", command
+
+
+def _is_solved(content: Content) -> bool:
+    """Return whether a tuning solved the head alone: it has no rate."""
+    tuning = content.get("tuning")
+    return tuning is not None and tuning["learning_rate"] is None
+
+
+def _tune_anew(content: Content, sentence: str, *words: str) -> tuple[str, str] | None:
+    """Tune the base of a solved head on the same data; None if these are not where they were."""
+    before = content["tuning"]
+    data = {**content, "settings": before["settings"]}
+    command = write_command("tune", data, *words, model=before["model"])
+    return (sentence, command) if before.get("data_found", True) else None
 
 
 def _reads_first_token(result: Content) -> bool:
@@ -328,6 +344,9 @@ def _suggest_edits(content: Content) -> tuple[str, str] | None:
             return None
         name, head = content["model"]["name"], str(content["model"]["blocks"] - removable)
         output = f"{name.rstrip('/')}-head-{head}"
+        if _is_solved(content):  # a shorter encoder would have no head
+            words = ("--plan", f"head:{head}", "-o", output)
+            return _tune_anew(content, "Solve the head without them:", *words)
         command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
         return "Save the model without them:", command
     # That needs both maps at once: an evaluation does not know what an earlier one has found.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -105,13 +105,14 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
             pipeline = _judge_pipeline(tuning, model, logits)
         predictions = {"split": ["validation"] * len(answers), **result.predictions}
     if measure == "all" and task.test is not None:
-        test, more = _judge_test(tuning, task.test, model, thresholds)
+        test, more = _judge_test(tuning, first, task.test, model, thresholds)
         predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
         if len(tuned) > 1:
             _, other = load_kept(tuning, tuned[1])
-            round_weights(other, tuning.save_dtype)
+            if tuned[1].solution is None:  # else it would be saved in float32
+                round_weights(other, tuning.save_dtype)
             _, thresholds_there = _predict_validation(tuning, tuned[1], other)
-            other_test, _ = _judge_test(tuning, task.test, other, thresholds_there)
+            other_test, _ = _judge_test(tuning, tuned[1], task.test, other, thresholds_there)
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
             full = tuning.encoder.model if measure == "all" else None
@@ -218,16 +219,18 @@ def _warn_of_pipeline(pipeline: Mapping[str, Any] | None) -> list[str]:
 
 
 def _judge_test(
-    tuning: Tuning, split: Split, model: Any, thresholds: np.ndarray | None
+    tuning: Tuning, tuned: TunedPlan, split: Split, model: Any, thresholds: np.ndarray | None
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Judge a saved model on the test rows, by which nothing was chosen.
 
     Returns:
         What `result.json` holds of them, and more rows of `predictions.parquet`.
     """
-    task, metric = tuning.task, tuning.settings.metric
-    encoded = encode_split(split, tuning.encoder, task, tuning.request.max_length)
-    logits = predict(tuning.encoder, model, encoded).numpy()
+    task, metric, encoder = tuning.task, tuning.settings.metric, tuning.encoder
+    if tuned.solution is not None:  # an averaging block is exact in no shorter precision
+        encoder = replace(encoder, precision="float32")
+    encoded = encode_split(split, encoder, task, tuning.request.max_length)
+    logits = predict(encoder, model, encoded).numpy()
     result = EvaluationResult.of(metric, task, split, encoded.answers, logits, thresholds)
     described = {"examples": split.examples, **_describe(tuning, encoded, result)}
     return described, {"split": ["test"] * len(encoded.answers), **result.predictions}

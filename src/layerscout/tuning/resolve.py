@@ -176,11 +176,12 @@ def resolve(
     warnings += _check_choices(choices, target)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
-    if classifier == "family" and not request.draws_head:
-        warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
     plans = [_rate(*pair, request, target) for pair in zip(specs, choices, strict=True)]
+    starts = any(rated.states is None for rated in plans) and not request.draws_head
+    if classifier == "family" and starts:
+        warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
     if plans[0].states is not None:
-        saved_as = "checkpoint" if can_average(encoder) else "ours"
+        saved_as = _choose_solved_format(encoder, request)
     return Tuning(
         **vars(target),
         available=available.train.examples,
@@ -400,3 +401,12 @@ def _choose_format(method: Method, classifier: Classifier, request: TuneRequest)
             "saves only the trained parameters, in float32; leave it out"
         )
     return saved_as
+
+
+def _choose_solved_format(encoder: Encoder, request: TuneRequest) -> SavedAs:
+    if request.save_dtype not in (None, "float32"):
+        raise InputError(
+            f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
+            "leave it out, or give `epochs` to train the head"
+        )
+    return "checkpoint" if can_average(encoder) else "ours"

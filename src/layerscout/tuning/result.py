@@ -33,6 +33,7 @@ from layerscout.models import (
     warn_of_dropped_words,
 )
 from layerscout.plans import (
+    Classifier,
     Cost,
     Plan,
     Settings,
@@ -164,7 +165,8 @@ def make_result(
     ]
     counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
     reached = judged.content["metrics"][metric]
-    if not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
+    rounded = tuning.save_dtype != "float32"
+    if rounded and not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
         warnings.append(
             f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
             f"to {reached:.4g}; --save-dtype float32 avoids this"
@@ -310,9 +312,10 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
 
 def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
     """Count what solving a head costs: one pass, and a block more where one averages."""
-    states, shape = solution.solved.losses, tuning.shape
+    classifier: Classifier = "family" if solution.normed else "mean-linear"
+    shape = tuning.encoder.shape(len(tuning.task.labels), tuning.task.kind, classifier)
     once = replace(work, epochs=1)
-    passed = cost(Plan((), max(states)), shape, once)
+    passed = cost(Plan((), shape.blocks), shape, once)  # all states are read
     kept = cost(Plan((), solution.state), shape, once)
     weights = solution.solved.head
     block = parameters = 0.0

@@ -18,6 +18,7 @@ from layerscout.tuning.resolve import resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.run_options import RunOptions, check_single, identify_training
 from layerscout.tuning.snapshots import keeping_trained
+from layerscout.tuning.solving import UnsolvableError
 from layerscout.tuning.stages import (
     Hooks,
     NothingFinishedError,
@@ -95,13 +96,13 @@ def tune(
         tuned: list[TunedPlan] = []
         for number, rated in enumerate(tuning.plans, start=1):
             # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
-            if rated.states is not None:
-                tuned.append(solve_plan(tuning, rated, show))
-                continue
-            splits = compute_trunk(tuning, rated.choice.plan, show)
             try:
+                if rated.states is not None:
+                    tuned.append(solve_plan(tuning, rated, show))
+                    continue
+                splits = compute_trunk(tuning, rated.choice.plan, show)
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))
-            except NothingFinishedError as error:
+            except (NothingFinishedError, UnsolvableError) as error:
                 if not tuned:
                     if snapshots is not None:  # nothing in them is worth continuing
                         snapshots.discard()

@@ -168,6 +168,11 @@ class RunOptions(Options):
             return
         seeds = len(tuning.request.seed)
         _check_count(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
+        if tuning.plans[0].states is not None:
+            raise InputError(
+                "`checkpoints` need epochs, and a head alone is solved in none; leave them out, or "
+                "give `epochs` to train it"
+            )
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(
                 f"`checkpoints` need whole models, which {tuning.method.name} with the classifier "

@@ -25,6 +25,11 @@ from layerscout.states import (
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.stepping import Epoch, Run
 
+
+class UnsolvableError(InputError):
+    """No state tells the examples apart."""
+
+
 # How many parts the examples are left out in.
 FOLDS = 5
 # Examples that are left out altogether, by dealing few of them several times.
@@ -89,7 +94,7 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
     """Solve a head on each of some states, and keep the best; the run is of one pass.
 
     Raises:
-        InputError: if no state tells the examples apart.
+        UnsolvableError: if no state tells the examples apart.
     """
     normed, started = can_average(tuning.encoder), perf_counter()
     pooled, cached, warnings = _pool(tuning, show)
@@ -100,7 +105,7 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
     show("solving the head", 0, 1)
     solved = solve_head(chosen, y, _deal(y), metric=metric, classes=classes)
     if solved is None:
-        raise InputError(
+        raise UnsolvableError(
             f"no head can be solved for {tuning.task.name}: its {len(y)} training examples have "
             "the same state, or cannot be left out in turns; give more examples, or --epochs to "
             "train it"

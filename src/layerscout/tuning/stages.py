@@ -129,7 +129,7 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show) -> TunedPlan:
     """Solve the head of a plan that tunes nothing else, at the best of its states.
 
     Raises:
-        InputError: if no state tells the examples apart.
+        UnsolvableError: if no state tells the examples apart.
     """
     assert rated.states is not None, "its head is solved"
     run, solution = solve(tuning, rated.states, show)

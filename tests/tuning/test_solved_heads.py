@@ -69,6 +69,11 @@ def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
         expected = rows["prediction"].to_numpy()[:, None]
     assert np.abs(logits - expected).max() < 1e-3 * expected.std()
     assert model.config.num_hidden_layers == solved["state"] + 1
+    card = (tmp_path / "model" / "README.md").read_text().splitlines()
+    assert [line[:7] for line in card if "that averages" in line or "FLOPs" in line] == [
+        "- Train",
+        "- Cost:",
+    ]
 
     # The head once more, from the formula's own function.
     tokens = [bert.tokenize_split(split) for split in (task.train, task.validation)]

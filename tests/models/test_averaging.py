@@ -268,6 +268,7 @@ def test_what_would_be_another_function_is_refused(bert, tmp_path):
     edit(model, "skip:2").close()
     short = Encoder.load(folder, device="cpu", precision="bfloat16")
     expect_refused("needs float32, got bfloat16 … use", load_tuned_classifier, short)
+    assert Encoder.load(folder, device="cpu", precision="auto").precision == "float32"
     for dtype in ("float16", "bfloat16"):
         options = {"max_length": 64, "dtype": dtype}
         words = f"must be saved in float32, got {dtype} … --save-dtype float32"

@@ -92,7 +92,7 @@ class Encoder:
             name: a directory, a hub id such as "roberta-large", or "demo".
             device: "auto" (CUDA, then MPS, then CPU) or any name that torch knows.
             precision: "float32", "bfloat16", "float16", or "auto" for bfloat16 where the
-                hardware computes it faster.
+                hardware computes it faster, and nothing needs float32.
 
         Raises:
             InputError: if there is no such checkpoint, its family is not supported, its weights
@@ -110,6 +110,9 @@ class Encoder:
                     f"{name} is of a family that does not run in {computed}; use float32"
                 )
             computed = "float32"
+        averages = model.config.num_hidden_layers < config.num_hidden_layers
+        if averages and precision == "auto":  # so that its head can be judged
+            computed = "float32"
         model = model.eval().requires_grad_(False).to(where)
         # Not float16, whose range the sums of a deep network leave.
         if where.type != "cpu" and computed == "bfloat16" and holds_exactly(model, computed):
@@ -125,7 +128,7 @@ class Encoder:
             precision=computed,
             dtype=dtype,
             notes=notes,
-            averages=model.config.num_hidden_layers < config.num_hidden_layers,
+            averages=averages,
         )
 
     def load_as(

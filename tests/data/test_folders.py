@@ -175,6 +175,8 @@ ENGLISH_FRENCH = "data/en-1.csv data/en-2.csv data/none.csv french/train.csv fre
         ("train.csv", "- {config_name: [}\n", {}, "train", "are not followed: not valid YAML"),
         ("train.csv", "- config_name: x\n  data_files: 3\n", {}, "train", "are not followed"),
         ("train.csv", "- x\n", {}, "train", "are not followed"),
+        ("train.csv", "- config_name: x\n  data_files:\n  - split: x\n", {}, "train",
+         "are not followed: Invalid format for data_files entry"),
         (ENGLISH_FRENCH, TWO, {"DEFAULT": "default: true"}, "french/train |  | french/test",
          "not read: data/none.csv"),
         (ENGLISH_FRENCH, TWO, {"DEFAULT": "", "": "en"}, "data/en-1 data/en-2",
@@ -188,6 +190,7 @@ def test_the_readme_of_a_folder_says_what_is_read(tmp_path, names, readme, below
     task = Task.load(make(tmp_path / "all", names, readme) / name)
     assert splits_of(task) == splits
     assert len(task.warnings) == bool(warning) and warning in "".join(task.warnings)
+    assert all("\n" not in line for line in task.warnings)
 
 
 def test_several_data_sets_need_a_name(tmp_path):

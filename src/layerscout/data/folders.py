@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from layerscout.data.files import JSON_LINES, PARQUET
 from layerscout.data.lines import find_suffix
 from layerscout.data.tables import join_names
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 from layerscout.yaml import read_yaml
 
 # What the splits are called, in the order of preference.
@@ -245,7 +245,7 @@ def read_configs(folder: Path, notes: list[str]) -> Configs:
         entries = read_yaml(part[0])["configs"] or []
         return {str(entry["config_name"]): _read_config(entry) for entry in entries}
     except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-        notes.append(f"`configs` in {readme} are not followed: {error!s:.200}")
+        notes.append(f"`configs` in {readme} are not followed: {first_line(error):.200}")
         return {}
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from inputs import expect_refused
-from layerscout.data import Task
+from layerscout.data import Task, evaluate
 from layerscout.models import Encoder
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
@@ -84,6 +84,8 @@ def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
     folds = np.stack([deal_groups(y, seed, groups=5, least=0) for seed in range(5)])
     again = solve_head(H[1:], y, folds, metric=task.metric)
     assert again.state + 1 == solved["state"] and again.shrinkage == solved["shrinkage"]
+    left_out = evaluate(task.metric, y[again.rows], again.held_out)
+    assert solved["left_out"] == pytest.approx(left_out, abs=1e-3)
     np.testing.assert_allclose(again.head(new[solved["state"]]), logits, atol=5e-3)
 
 

@@ -45,6 +45,7 @@ class Solution:
         solved: the head, on states as `normed` says.
         normed: each mean is brought to one scale first, as an averaging block does.
         logits: of the validation examples, (n, K).
+        left_out: the metric on training examples left out, by heads chosen without them.
         seconds: of the forward pass.
         cached: whether its states were found in the cache.
         warnings: what the reader of the result should know.
@@ -54,6 +55,7 @@ class Solution:
     solved: SolvedHead
     normed: bool
     logits: np.ndarray
+    left_out: float
     seconds: float
     cached: bool
     warnings: tuple[str, ...]
@@ -66,6 +68,7 @@ class Solution:
             "shrinkage": self.solved.shrinkage,
             "factor": self.solved.factor,
             "folds": FOLDS,
+            "left_out": self.left_out,
             "losses": {str(state): loss for state, loss in self.solved.losses.items()},
         }
 
@@ -118,7 +121,8 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
     value = evaluate(metric, validation, logits, thresholds=thresholds)
     run = Run(None, tuning.request.seed[0], [Epoch(1, solved.losses[state], loss, value)])
     run.seconds["train"] = perf_counter() - started
-    solution = Solution(state, solved, normed, logits, forward, cached, warnings)
+    left_out = evaluate(metric, y[solved.rows], solved.held_out)
+    solution = Solution(state, solved, normed, logits, left_out, forward, cached, warnings)
     return run, solution
 
 

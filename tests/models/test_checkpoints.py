@@ -181,6 +181,10 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (configured(is_encoder_decoder=True), "which has two stacks of blocks"),
         (configured(decoder={}), "reads more than text"),
         (configured(save_pretrained=1), "save_pretrained in … the name of a method … remove it"),
+        (
+            configured(num_labels=10**9),
+            "num_labels … must be 1,000,000 at the most, got 1000000000",
+        ),
         (configured(dtype="auto"), 'with dtype "auto" … correct … config.json'),
         (configured(dtype=["float16"]), 'dtype in … a name such as float32, got ["float16"]'),
         (

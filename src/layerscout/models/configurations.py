@@ -28,6 +28,9 @@ _SIZES = (
     "vocab_size",
 )
 
+# transformers makes a name for each: for 10⁹ of them 24 GB of memory were not enough.
+MOST_LABELS = 10**6
+
 # Entries that no state and no logit depends on: what a forward pass gives besides, and in which
 # container; how it is computed; what another library or an earlier version does with the file. They
 # are left out on loading, as if the file did not have them. What some of them do in transformers
@@ -82,6 +85,8 @@ def read_config(name: str, folder: Path) -> Any:
             wanted = "a whole number of 1 or more"
         elif "drop" in key and isinstance(value, int | float) and not 0 <= value <= 1:
             wanted = "in 0..1"
+        elif key == "num_labels" and type(value) is int and value > MOST_LABELS:
+            wanted = f"{MOST_LABELS:,} at the most"
         elif key in ("dtype", "torch_dtype") and not isinstance(value, str | None):
             wanted = "a name such as float32"
         if wanted is not None:

@@ -122,13 +122,14 @@ def solve_head(
     if len(np.unique(first[aside])) < 2:
         return None
     own_folds, own_y = first[aside], y[aside]
+    chosen: Sequence[int] = range(len(states))
     if len(folds) == 1:
         chosen = _shortlist(states, y, np.maximum(first, 0), metric)
-    else:
-        chosen = [s for s in range(len(states)) if tells_apart(states[s])]
     candidates: list[_Candidate] = []
     for s in chosen:
-        candidates += _leave_out(s, np.asarray(states[s], np.float64), y, folds, classes)
+        H = np.asarray(states[s], np.float64)
+        if _tells_apart(H):
+            candidates += _leave_out(s, H, y, folds, classes)
     if not candidates:
         return None
     held_out = np.empty_like(candidates[0].logits)
@@ -156,20 +157,16 @@ def _leave_out(
 ) -> list[_Candidate]:
     """Solve heads on a state without each fold of each deal, with every shrinkage."""
     aside = np.flatnonzero(folds[0] >= 0)
-    right, of_first = y[aside], np.empty(0)
-    losses = np.zeros((len(SHRINKAGES), len(aside)))
-    for number, deal in enumerate(folds):
-        logits = _predict_without(H, y, deal, classes)[:, aside]
-        of_first = logits if number == 0 else of_first
-        for total, each in zip(losses, logits, strict=True):
-            total += find_losses(right, each * calibrate(right, each)) / len(folds)
-    return [
-        _Candidate(s, shrinkage, of_first[number], losses[number])
-        for number, shrinkage in enumerate(SHRINKAGES)
-    ]
+    right = y[aside]
+    deals = [_predict_without(H, y, deal, classes)[:, aside] for deal in folds]
+    candidates = []
+    for shrinkage, *logits in zip(SHRINKAGES, *deals, strict=True):
+        losses = [find_losses(right, each * calibrate(right, each)) for each in logits]
+        candidates.append(_Candidate(s, shrinkage, logits[0], np.mean(losses, axis=0)))
+    return candidates
 
 
-def tells_apart(H: np.ndarray) -> bool:
+def _tells_apart(H: np.ndarray) -> bool:
     """Return whether a state is finite, and not the same for all rows but for rounding."""
     return bool(np.isfinite(H).all() and (H.std(axis=0) > TOLD * np.abs(H.mean(axis=0))).any())
 
@@ -192,15 +189,12 @@ def _predict_without(
     H: Float64[np.ndarray, "n d"], y: np.ndarray, folds: np.ndarray, classes: int | None
 ) -> Float64[np.ndarray, "P n K"]:
     """Return the logits of every row by heads solved without its fold, for every shrinkage."""
-    logits: np.ndarray | None = None
+    outputs = classes or _count_outputs(y)
+    logits = np.zeros((len(SHRINKAGES), len(y), outputs))
     for fold in np.unique(folds[folds >= 0]):
         own = folds == fold
-        heads = solve_path(H[~own], y[~own], classes or _count_outputs(y))
-        if logits is None:
-            logits = np.zeros((len(heads), len(y), len(heads[0].bias)))
-        for number, head in enumerate(heads):
+        for number, head in enumerate(solve_path(H[~own], y[~own], outputs)):
             logits[number, own] = head(H[own])
-    assert logits is not None, "there are two folds"
     return logits
 
 

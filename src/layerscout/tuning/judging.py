@@ -65,7 +65,7 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
         head = tuned.solution.solved.head
         model = make_averaging_classifier(
             tuning.encoder,
-            tuned.solution.state,
+            tuned.solution.solved.state,
             tuning.task.labels,
             tuning.task.kind,
             head.weights,

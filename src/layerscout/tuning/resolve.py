@@ -117,9 +117,14 @@ class Tuning(Target):
     warnings: Sequence[str]
 
     @property
+    def solves(self) -> bool:
+        """Whether the head of the plan that is kept is solved, not trained."""
+        return self.plans[0].states is not None
+
+    @property
     def save_dtype(self) -> Computed:
         """What the weights of the saved model are stored in, if it is a whole checkpoint."""
-        if self.saved_as != "checkpoint" or self.plans[0].states is not None:
+        if self.saved_as != "checkpoint" or self.solves:
             return "float32"  # an averaging block is exact in no shorter one
         return self.request.save_dtype or self.encoder.dtype
 

@@ -213,8 +213,7 @@ def _choose_writer(
         case "ours":
             from layerscout.models import save_trained
 
-            solved = tuning.plans[0].states is not None
-            classifier = "mean-linear" if solved else tuning.classifier
+            classifier = "mean-linear" if tuning.solves else tuning.classifier
             options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": classifier}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
@@ -224,12 +223,11 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
-    solved = tuning.plans[0].states is not None
     return {
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": 1 if solved else tuning.settings.passes(len(tuning.training)),
+        "epochs": 1 if tuning.solves else tuning.settings.passes(len(tuning.training)),
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
@@ -242,7 +240,7 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "device": tuning.encoder.device.type,
         "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
-        "classifier": "mean-linear" if solved else tuning.classifier,
+        "classifier": "mean-linear" if tuning.solves else tuning.classifier,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
     }
@@ -316,12 +314,12 @@ def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
     shape = tuning.encoder.shape(len(tuning.task.labels), tuning.task.kind, classifier)
     once = replace(work, epochs=1)
     passed = cost(Plan((), shape.blocks), shape, once)  # all states are read
-    kept = cost(Plan((), solution.state), shape, once)
+    kept = cost(Plan((), solution.solved.state), shape, once)
     weights = solution.solved.head
     block = parameters = 0.0
     if solution.normed:
         block = block_flops(shape, once.tokens)
-        parameters = shape.parameters.blocks[solution.state - 1]
+        parameters = shape.parameters.blocks[solution.solved.state - 1]
     return Cost(
         train=passed.train,
         inference=kept.inference + block,
@@ -338,7 +336,7 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
         warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
         warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
-    if warmup >= steps and tuning.plans[0].states is None:
+    if warmup >= steps and not tuning.solves:
         warnings.append(
             f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
             f"{steps:,}, so the learning rate never reached its peak"

@@ -168,7 +168,7 @@ class RunOptions(Options):
             return
         seeds = len(tuning.request.seed)
         _check_count(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
-        if tuning.plans[0].states is not None:
+        if tuning.solves:
             raise InputError(
                 "`checkpoints` need epochs, and a head alone is solved in none; leave them out, or "
                 "give `epochs` to train it"

@@ -41,8 +41,7 @@ class Solution:
     """A solved head, and what it took.
 
     Attributes:
-        state: that it reads, 1 to L.
-        solved: the head, on states as `normed` says.
+        solved: the head, on states 1 to L as `normed` says.
         normed: each mean is brought to one scale first, as an averaging block does.
         logits: of the validation examples, (n, K).
         left_out: the metric on training examples left out, by heads chosen without them.
@@ -51,7 +50,6 @@ class Solution:
         warnings: what the reader of the result should know.
     """
 
-    state: int
     solved: SolvedHead
     normed: bool
     logits: np.ndarray
@@ -63,7 +61,7 @@ class Solution:
     def as_dict(self) -> dict[str, Any]:
         """Return what `result.json` holds of it."""
         return {
-            "state": self.state,
+            "state": self.solved.state,
             "pooling": "mean-all",
             "shrinkage": self.solved.shrinkage,
             "factor": self.solved.factor,
@@ -113,8 +111,9 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
             "the same state, or cannot be left out in turns; give more examples, or --epochs to "
             "train it"
         )
-    state = states[solved.state]
-    solved = replace(solved, losses={states[s]: loss for s, loss in solved.losses.items()})
+    # From here on states have their numbers in the model.
+    losses = {states[s]: loss for s, loss in solved.losses.items()}
+    solved = replace(solved, state=(state := states[solved.state]), losses=losses)
     logits = solved.head(_Chosen(pooled["validation"], [state], normed)[0])
     loss = float(find_losses(validation, logits).mean())
     thresholds = settle_thresholds(tuning.settings.threshold, validation, logits)
@@ -122,7 +121,7 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
     run = Run(None, tuning.request.seed[0], [Epoch(1, solved.losses[state], loss, value)])
     run.seconds["train"] = perf_counter() - started
     left_out = evaluate(metric, y[solved.rows], solved.held_out)
-    solution = Solution(state, solved, normed, logits, left_out, forward, cached, warnings)
+    solution = Solution(solved, normed, logits, left_out, forward, cached, warnings)
     return run, solution
 
 

@@ -135,12 +135,12 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show) -> TunedPlan:
     run, solution = solve(tuning, rated.states, show)
     choice = rated.choice
     if len(rated.states) > 1:
-        losses = solution.solved.losses
+        state, losses = solution.solved.state, solution.solved.losses
         reason = (
-            f"the head on state {solution.state} has the least loss on training examples left "
-            f"out, {losses[solution.state]:.3f}"
+            f"the head on state {state} has the least loss on training examples left "
+            f"out, {losses[state]:.3f}"
         )
-        plan = Plan((), solution.state).on(tuning.encoder.blocks)
+        plan = Plan((), state).on(tuning.encoder.blocks)
         choice = replace(choice, plan=plan, reason=reason)
     splits = tuning.training, tuning.validation
     return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)

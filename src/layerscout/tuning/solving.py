@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from layerscout.data import evaluate, settle_thresholds
 from layerscout.errors import InputError
 from layerscout.models import can_average, norm_means
 from layerscout.progress import Show
-from layerscout.scores import SolvedHead, deal_groups, find_losses, solve_head
 from layerscout.states import (
     Examples,
     States,
@@ -24,6 +23,9 @@ from layerscout.states import (
 )
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.stepping import Epoch, Run
+
+if TYPE_CHECKING:
+    from layerscout.scores import SolvedHead
 
 
 class UnsolvableError(InputError):
@@ -97,6 +99,9 @@ def solve(tuning: Tuning, states: Sequence[int], show: Show) -> tuple[Run, Solut
     Raises:
         UnsolvableError: if no state tells the examples apart.
     """
+    # They load SciPy, 0.2 s of a processor, which no other plan needs.
+    from layerscout.scores import find_losses, solve_head
+
     normed, started = can_average(tuning.encoder), perf_counter()
     pooled, cached, warnings = _pool(tuning, show)
     forward, started = perf_counter() - started, perf_counter()
@@ -163,6 +168,8 @@ def _deal(y: np.ndarray) -> np.ndarray:
 
     The only example of a class is in no fold.
     """
+    from layerscout.scores import deal_groups
+
     deals = min(MOST_DEALS, -(-ENOUGH // len(y)))
     folds = np.stack([deal_groups(y, seed, groups=FOLDS, least=0) for seed in range(deals)])
     if y.dtype.kind == "i":

@@ -78,3 +78,4 @@ from .table import (
     read_score_keys as read_score_keys,
 )
 from .variability import Debiased as Debiased
+from .words import predict_from_words as predict_from_words

@@ -1,0 +1,81 @@
+"""Regression on counted words against its formulas, and odd texts."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from layerscout.scores import predict_from_words
+
+TEXTS = ["a good film", "good, good fun", "a bad film", "bad and dull", "dull", "fun and a laugh"]
+OTHERS = ["a good laugh", "dull film", "unheard of"]
+
+
+def weigh(texts, others):
+    """Counts by ln((1 + n) / (1 + df)) + 1, each row brought to length 1."""
+    counts = [Counter(re.findall(r"\w+", text.lower())) for text in (*texts, *others)]
+    words = sorted(set().union(*counts[: len(texts)]))
+    df = [sum(word in one for one in counts[: len(texts)]) for word in words]
+    idf = np.array([math.log((1 + len(texts)) / (1 + times)) + 1 for times in df])
+    X = np.array([[one[word] for word in words] for one in counts]) * idf
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    return X[: len(texts)], X[len(texts) :]
+
+
+def regress(X, y, rest, classes):
+    """The sum of the losses plus half the squared weights of the classes, which no bias is of."""
+
+    def loss(flat):
+        weights, bias = np.split(flat.reshape(-1, classes), [X.shape[1]])
+        return (
+            0.5 * (weights**2).sum()
+            - log_softmax(X @ weights + bias, axis=1)[np.arange(len(y)), y].sum()
+        )
+
+    found = minimize(loss, np.zeros((X.shape[1] + 1) * classes), options={"gtol": 1e-7})
+    weights, bias = np.split(found.x.reshape(-1, classes), [X.shape[1]])
+    return log_softmax(rest @ weights + bias, axis=1)
+
+
+def test_classes_labels_and_numbers_are_those_of_the_formulas():
+    X, rest = weigh(TEXTS, OTHERS)
+    three = np.array([0, 0, 2, 2, 3, 0])
+    logits = predict_from_words(TEXTS, three, OTHERS, classes=5)
+    expected = regress(X, np.array([0, 0, 1, 1, 2, 0]), rest, 3)
+    np.testing.assert_allclose(logits[:, [0, 2, 3]], expected, atol=2e-3)
+    assert (logits[:, [1, 4]] < -50).all()
+
+    # Two classes have one weight between them: half the penalty of two that are each other's
+    # negatives. A label that all have, or none, is certain.
+    labels = np.stack([three == 0, three >= 0, three < 0], axis=1)
+    logits = predict_from_words(TEXTS, labels, OTHERS)
+
+    def loss(flat):
+        signed = np.where(three == 0, 1, -1) * (X @ flat[:-1] + flat[-1])
+        return 0.5 * (flat[:-1] ** 2).sum() + np.log1p(np.exp(-signed)).sum()
+
+    flat = minimize(loss, np.zeros(X.shape[1] + 1), options={"gtol": 1e-7}).x
+    np.testing.assert_allclose(logits[:, 0], rest @ flat[:-1] + flat[-1], atol=2e-3)
+    assert (logits[:, 1] > 50).all() and (logits[:, 2] < -50).all()
+
+    numbers = np.array([2.0, 3.0, -1.0, -2.0, -1.5, 1.0])
+    centred = X - X.mean(axis=0)
+    weights = np.linalg.solve(centred.T @ centred + np.eye(X.shape[1]), centred.T @ numbers)
+    expected = numbers.mean() + (rest - X.mean(axis=0)) @ weights
+    found = predict_from_words(TEXTS, numbers, OTHERS)
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-8)
+
+
+@pytest.mark.parametrize(("texts", "y"), [(["!", "?"], [0, 1]), (["a", "b"], [1, 1])])
+def test_texts_without_words_or_of_one_class_say_nothing(texts, y):
+    assert predict_from_words(texts, np.array(y), OTHERS) is None
+
+
+def test_of_many_texts_some_are_read(monkeypatch):
+    monkeypatch.setattr("layerscout.scores.words.MOST_TEXTS", 4)
+    y = np.arange(6) % 2
+    assert np.isfinite(predict_from_words(TEXTS, y, OTHERS)).all()

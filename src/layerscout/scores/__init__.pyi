@@ -13,6 +13,11 @@ from .arrays import (
     variability_ratio as variability_ratio,
     variability_ratio_debiased as variability_ratio_debiased,
 )
+from .calibration import (
+    calibrate as calibrate,
+    find_losses as find_losses,
+    measure_calibration as measure_calibration,
+)
 from .cka import (
     SimilarityMap as SimilarityMap,
     cka_map as cka_map,
@@ -65,7 +70,6 @@ from .score import DEFAULT as DEFAULT, Score as Score
 from .solving import (
     LinearHead as LinearHead,
     SolvedHead as SolvedHead,
-    find_losses as find_losses,
     solve_head as solve_head,
 )
 from .state import State as State

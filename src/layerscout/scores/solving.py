@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from scipy.optimize import minimize_scalar
-from scipy.special import log_expit, log_softmax
 
+from layerscout.scores.calibration import calibrate, find_losses
 from layerscout.scores.quality import measure_quality
 from layerscout.scores.score import ROUNDING, StatesLike
 
@@ -24,8 +23,6 @@ SHRINKAGES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 SHORTLIST = 3
 # States are float32: a smaller deviation, as a share of the mean, is rounding.
 TOLD = 1e-6
-# How far logits may be scaled; rows that are separated perfectly would have it without end.
-FARTHEST = float(np.log(50))
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,35 +311,3 @@ def _prepare_numbers(X: np.ndarray, y: np.ndarray) -> _Solve:
         return weights, np.array([mean])
 
     return solve
-
-
-def find_losses(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> Float64[np.ndarray, " n"]:
-    """Return the loss of each row: cross-entropy, the mean one of several labels, or squared."""
-    if y.dtype.kind == "i":
-        losses: np.ndarray = -log_softmax(logits, axis=1)[np.arange(len(y)), y]
-    elif y.dtype.kind == "b":
-        losses = -log_expit(np.where(y, logits, -logits)).mean(axis=1)
-    else:
-        losses = (logits[:, 0] - y) ** 2
-    return losses
-
-
-def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
-    """Return the factor on all logits that gives the least loss, between 1/50 and 50.
-
-    It is the inverse of a temperature (Guo et al. 2017, §4.2), and changes no prediction. 1 for
-    numbers.
-
-    Args:
-        y: of rows that the logits owe nothing to.
-        logits: of the same.
-    """
-    if y.dtype.kind == "f":
-        return 1.0
-    found = minimize_scalar(
-        lambda log: float(find_losses(y, logits * np.exp(log)).mean()),
-        bounds=(-FARTHEST, FARTHEST),
-        method="bounded",
-        options={"xatol": 1e-3},
-    )
-    return float(np.exp(found.x))

@@ -7,7 +7,7 @@ prices it, and frontier_page.py judges the records. To repeat a run, delete its 
 one process with one thread, from the CSV file to the saved model: loading, scanning, choosing,
 caching and validation count. Another process then predicts held-out rows, which no run has seen.
 Before and after each, a matrix product shows whether the core is free; what ran beside other work
-is not kept, and runs again the next time.
+is not kept, and runs again the next time, but for `--busy`, which records the load.
 """
 
 import argparse
@@ -79,6 +79,8 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     few = rows < 1000
     epochs = {64: 50, 256: 25, 1000: 7}.get(rows, 5) if task != "emotions27" else 40
     top, mean = BLOCKS[model], ("--classifier", "mean-linear")
+    if model != SMOLLM2:  # the other heads are solved as well; a decoder's are trained
+        yield Contender("free head", None, ("--plan", "head:best"), 0.3)
     for name, state in (("head on the mean", 2 * top // 3), ("head on the top's mean", top)):
         yield Contender(name, None, ("--plan", f"head:{state}", *mean), 0.3)
     # Of decoders one tunes LoRA's matrices. They are merged, which a head on the mean rules out.
@@ -251,6 +253,8 @@ def carry_out(run: Run, shared: Path, models: Mapping[str, Path], peers: Path) -
         if contender.peer is None:
             result = json.loads((out / "result.json").read_text("utf-8"))
             record = {"plan": result["plan"]["notation"]}
+            if result.get("solved") and result["saved_as"] == "checkpoint":
+                record["averages"] = True  # in one block more
             saved = out / "model"
         shutil.rmtree(out / "trainer", ignore_errors=True)
         size = measure_folder(saved)
@@ -301,6 +305,9 @@ def run_all(given: argparse.Namespace) -> None:
         for run in list_runs()[number - 1 :: of]
         if models[run.model] and not any(run.key.items() <= record.items() for record in records)
     ]
+    for peer in {"setfit", "houlsby"} & {run.contender.peer for run in left}:
+        if not (given.peers / peer / "bin" / "python").exists():
+            raise SystemExit(f"{given.peers / peer} holds no environment; `make frontier` makes it")
     hours = sum(run.price for run in left) / 3600
     print(f"{len(left)} runs, about {hours:.1f} hours of one core", flush=True)
     if given.dry_run:
@@ -318,7 +325,9 @@ def run_all(given: argparse.Namespace) -> None:
             continue
         most = max(most, *record["core_gflops"])
         waited = record["wall_seconds"] > WAITED * record["seconds"]
-        if waited or min(record["core_gflops"]) < FREE * most:
+        if given.busy:
+            record["load"] = round(os.getloadavg()[0], 1)
+        elif waited or min(record["core_gflops"]) < FREE * most:
             print(f"{number} of {len(left)}: {run} ran beside other work", flush=True)
             failed += 1
             continue
@@ -347,10 +356,8 @@ def main() -> None:
         "--part", type=read_part, default=(1, 1), metavar="I/N", help="every Nth run, from the Ith"
     )
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="keep what ran beside other work")
     given = parser.parse_args()
-    for peer in ("setfit", "houlsby"):
-        if not (given.peers / peer / "bin" / "python").exists():
-            parser.error(f"{given.peers / peer} holds no environment; `make frontier` makes it")
     torch.set_num_threads(1)  # as in what is measured
     run_all(given)
 

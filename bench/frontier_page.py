@@ -150,7 +150,8 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> str:
 def find_depth(point: Point) -> str:
     """Name what runs when a model predicts: two that run the same blocks are as fast."""
     if point.ours:
-        return str(make_plan(point.record["plan"], BLOCKS[point.record["model"]]).head)
+        head = make_plan(point.record["plan"], BLOCKS[point.record["model"]]).head
+        return f"{head} and a mean" if point.record.get("averages") else str(head)
     whole, peer = str(BLOCKS[point.record["model"]]), point.record["peer"]
     if peer == "houlsby":
         return f"{whole} and adapters"

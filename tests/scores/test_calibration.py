@@ -84,17 +84,28 @@ class _Logits(ClassifierMixin, BaseEstimator):
         return X.argmax(axis=1)
 
 
+@pytest.mark.filterwarnings("ignore:Since FrozenEstimator")
 def test_the_factor_is_that_of_scikit_learn_and_changes_no_prediction():
     rng = np.random.default_rng(2)
     y = rng.integers(0, 3, 1000)
     logits = 8 * rng.normal(size=(1000, 3)) + 4 * np.eye(3)[y]
     factor = calibrate(y, logits)
     theirs = CalibratedClassifierCV(FrozenEstimator(_Logits()), method="temperature")
-    fitted = theirs.fit(logits, y).calibrated_classifiers_[0].calibrators[0]
+    # A 1,001st of each row has the other two labels.
+    weights = np.full((1000, 3), 1 / 1001 / 2)
+    weights[np.arange(1000), y] = 1000 / 1001
+    rows, labels = logits.repeat(3, axis=0), np.tile(np.arange(3), 1000)
+    fitted = theirs.fit(rows, labels, sample_weight=weights.ravel())
+    fitted = fitted.calibrated_classifiers_[0].calibrators[0]
     assert factor == pytest.approx(fitted.beta_, rel=2e-3)
     assert ((logits * factor).argmax(axis=1) == logits.argmax(axis=1)).all()
     before, after = (measure_calibration(y, logits * f) for f in (1, factor))
     assert all(after[name] < before[name] for name in ("nll", "ece", "brier"))
-    sure = calibrate(y, 9.0 * np.eye(3)[y])
-    assert np.isfinite(sure) and sure <= 50 * 1.001
+    # All right: the last of n + 1 rows may be wrong.
+    for n in (9, 999):
+        sure = 9.0 * calibrate(y[:n], 9.0 * np.eye(3)[y[:n]])
+        assert 1 / (1 + 2 * np.exp(-sure)) == pytest.approx(n / (n + 1), rel=1e-3)
+    having = rng.random((99, 2)) < 0.3
+    sure = 7.0 * calibrate(having, np.where(having, 7.0, -7.0))
+    assert 1 / (1 + np.exp(-sure)) == pytest.approx(0.99, rel=1e-3)
     assert calibrate(y.astype(float), logits) == 1

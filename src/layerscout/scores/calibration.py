@@ -29,7 +29,9 @@ def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
     """Return the factor on all logits that gives the least loss, between 1/50 and 50.
 
     It is the inverse of a temperature (Guo et al. 2017, §4.2), and changes no prediction. 1 for
-    numbers.
+    numbers. Of n rows, 1/(n + 1) of each is taken to have other labels: a few rows that are all
+    right say nothing of the next one (Platt 1999, §2.2, of a class). From 16 rows with 15 right,
+    all surely, the loss of others was 108 without.
 
     Args:
         y: of rows that the logits owe nothing to.
@@ -39,8 +41,19 @@ def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
 
     if y.dtype.kind == "f":
         return 1.0
+    share = 1 / (len(y) + 1)
+
+    def find_loss(log: float) -> float:
+        scaled = logits * np.exp(log)
+        own = find_losses(y, scaled)
+        if y.dtype.kind == "b":
+            others = find_losses(~y, scaled)
+        else:
+            others = -(log_softmax(scaled, axis=1).sum(axis=1) + own) / max(logits.shape[1] - 1, 1)
+        return float(((1 - share) * own + share * others).mean())
+
     found = minimize_scalar(
-        lambda log: float(find_losses(y, logits * np.exp(log)).mean()),
+        find_loss,
         bounds=(-FARTHEST, FARTHEST),
         method="bounded",
         options={"xatol": 1e-3},

@@ -14,7 +14,7 @@ def guess(right: int, of: int) -> tuple[np.ndarray, np.ndarray]:
     return labels, np.eye(2)[answers]
 
 
-def wilson(right: int, of: int) -> tuple[float, float]:
+def wilson(right: float, of: float) -> tuple[float, float]:
     """Solve |p − θ| = z √(θ(1 − θ)/n) for θ, the definition of the interval."""
     z, p = 1.959963984540054, right / of
     roots = np.roots([1 + z**2 / of, -(2 * p + z**2 / of), p**2])
@@ -31,6 +31,15 @@ def test_a_share_at_an_end_has_wilson_s_interval(right, of):
 def test_accuracy_has_nearly_wilson_s_interval():
     # The jackknife's variance is p(1 − p)/(n − 1).
     assert find_interval("accuracy", *guess(70, 100)) == pytest.approx(wilson(70, 100), abs=1e-3)
+
+
+@pytest.mark.parametrize(("right", "of", "folds"), [(70, 100, 5), (9, 9, 5), (40, 60, 2)])
+def test_folds_widen_it_as_their_models_share_rows(right, of, folds):
+    """Of J folds, n₁ = n − n / J rows in each fit: the variance times 1 + J n₂/n₁."""
+    left_out = of / folds
+    fewer = 1 + folds * left_out / (of - left_out)
+    found = find_interval("accuracy", *guess(right, of), folds=folds)
+    assert found == pytest.approx(wilson(right / fewer, of / fewer), abs=5e-3)
 
 
 def test_words_of_a_sentence_are_one_observation():

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from inputs import expect_refused
-from layerscout.data import Task, evaluate
+from layerscout.data import Task, evaluate, find_interval
 from layerscout.models import Encoder
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
@@ -48,10 +48,25 @@ def predict(folder, texts):
         return model, model(**inputs).logits.double().numpy()
 
 
+def solve_again(encoder, task, *splits):
+    """Solve a head on some splits of a task, from the formula's own functions."""
+    texts = [text for split in splits for text in split.texts]
+    y = np.concatenate([split.labels for split in splits])
+    tokens = encoder.tokenize_split(replace(splits[0], texts=texts, labels=y, origin=None))
+    H = pool_states(encoder, tokens, ("mean-all",), limit=0).states["mean-all"]
+    H = np.asarray(H, np.float64)
+    H -= H.mean(axis=-1, keepdims=True)
+    H /= H.std(axis=-1, keepdims=True)
+    deals = -(-500 // len(y))
+    folds = np.stack([deal_groups(y, seed, groups=5, least=0) for seed in range(deals)])
+    return H, y, solve_head(H[1:], y, folds, metric=task.metric)
+
+
 @pytest.mark.parametrize("kind", ["classes", "numbers", "several"])
-def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
+def test_the_saved_model_is_the_head_solved_on_all_labelled_rows(bert, kind, tmp_path):
     task = task_by_words(kind)
-    result = tune(bert, task, "head:best", progress=False, measure="predictions")
+    task = replace(task, test=task.validation.take(np.arange(20)))
+    result = tune(bert, task, "head:best", progress=False)
     result.save(tmp_path)
     content = json.loads((tmp_path / "result.json").read_text())
     solved, run = content["solved"], content["runs"][0]
@@ -62,12 +77,11 @@ def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
         == solved["state"]
         == int(min(solved["losses"], key=solved["losses"].get))
     )
-    rows = pd.read_parquet(tmp_path / "predictions.parquet")
-    model, logits = predict(tmp_path / "model", rows["text"])
-    expected = np.stack(rows["logits"]) if kind != "numbers" else logits
-    if kind == "numbers":
-        expected = rows["prediction"].to_numpy()[:, None]
-    assert np.abs(logits - expected).max() < 1e-3 * expected.std()
+    H, y, again = solve_again(bert, task, task.train, task.validation)
+    assert again.state + 1 == solved["state"] and again.shrinkage == solved["shrinkage"]
+    model, logits = predict(tmp_path / "model", [*task.train.texts, *task.validation.texts])
+    expected = again.head(H[solved["state"]])
+    assert np.abs(logits - expected).max() < 5e-3 * expected.std()
     assert model.config.num_hidden_layers == solved["state"] + 1
     card = (tmp_path / "model" / "README.md").read_text().splitlines()
     assert [line[:7] for line in card if "that averages" in line or "FLOPs" in line] == [
@@ -75,18 +89,30 @@ def test_the_saved_model_is_the_solved_head(bert, kind, tmp_path):
         "- Cost:",
     ]
 
-    # The head once more, from the formula's own function.
-    tokens = [bert.tokenize_split(split) for split in (task.train, task.validation)]
-    states = [pool_states(bert, t, ("mean-all",), limit=0).states["mean-all"] for t in tokens]
-    H, new = ([s - s.mean(axis=1, keepdims=True) for s in part] for part in states)
-    H, new = ([s / s.std(axis=1, keepdims=True) for s in part] for part in (H, new))
-    y = task.train.labels
-    folds = np.stack([deal_groups(y, seed, groups=5, least=0) for seed in range(5)])
-    again = solve_head(H[1:], y, folds, metric=task.metric)
-    assert again.state + 1 == solved["state"] and again.shrinkage == solved["shrinkage"]
-    left_out = evaluate(task.metric, y[again.rows], again.held_out)
-    assert solved["left_out"] == pytest.approx(left_out, abs=1e-3)
-    np.testing.assert_allclose(again.head(new[solved["state"]]), logits, atol=5e-3)
+    # What is reported is of rows left out, whichever split they are from.
+    assert (solved["examples"], solved["judged"], solved["folds"]) == (120, 120, 5)
+    value = evaluate(task.metric, y, again.held_out)
+    assert content["metrics"][task.metric] == pytest.approx(value, abs=1e-3)
+    low, high = content["interval"]
+    wide = find_interval(task.metric, y, again.held_out, folds=5)
+    assert (low, high) == pytest.approx(wide, abs=1e-3)
+    rows = pd.read_parquet(tmp_path / "predictions.parquet")
+    assert rows["split"].tolist() == ["training"] * 60 + ["validation"] * 60 + ["test"] * 20
+    assert rows["row"].tolist() == [*range(60), *range(60), *range(20)]
+    left_out = rows[rows["split"] != "test"]
+    column = "prediction" if kind == "numbers" else "logits"
+    said = np.stack(left_out[column]).reshape(120, -1)
+    np.testing.assert_allclose(said, again.held_out, atol=5e-3)
+
+
+def test_rows_of_one_text_are_left_out_together(bert):
+    """Of labels that nothing tells, a head that has seen a text in the other split knows all."""
+    texts = list(task_by_words(n=40).train.texts)
+    labels = np.random.default_rng(0).permutation(["x", "y"] * 20).tolist()
+    task = Task.from_lists(texts, labels, validation=(texts, labels))
+    content = tune(bert, task, "head:2", progress=False).content
+    assert content["solved"]["judged"] == 80
+    assert content["metrics"]["accuracy"] < 0.65
 
 
 def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
@@ -101,12 +127,21 @@ def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
 
 def test_a_solved_head_beside_a_trained_plan(bert):
     """Each is judged on the same examples, whichever is kept."""
-    options = {"progress": False, "measure": "predictions"}
-    solved = tune(bert, task_by_words(), "head:3", **options)
-    both = tune(bert, task_by_words(), "head:best", against="full", **options)
+    task = task_by_words("numbers")
+    solved = tune(bert, task, "head:3", progress=False, measure="metric")
+    both = tune(bert, task, "head:best", against="full", progress=False)
+    other, settings = both.content["against"], both.content["settings"]
     assert both.content["solved"]["losses"]["3"] == solved.content["solved"]["losses"]["3"]
-    assert both.content["against"]["solved"] is None
-    assert both.content["against"]["runs"][0]["learning_rate"]
+    assert other["solved"] is None and other["runs"][0]["learning_rate"]
+    assert settings["epochs"] == len(other["runs"][0]["curve"]) > 1
+
+    # It is solved on all labelled rows, and judged by one that has seen no validation row.
+    alone = solve_again(bert, task, task.train)[2]
+    said = alone.head(solve_again(bert, task, task.validation)[0][alone.state + 1])
+    value = evaluate(task.metric, task.validation.labels, said)
+    assert both.content["metrics"][task.metric] == pytest.approx(value, abs=1e-3)
+    assert both.content["solved"]["examples"] == 120 and both.content["solved"]["folds"] == 1
+    assert set(both.predictions["split"]) == {"validation"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -128,9 +163,9 @@ def test_a_head_to_compare_with_is_never_rounded(bert):
     task = task_by_words("numbers")
     task = replace(task, test=task.validation)
     options = {"progress": False, "against": "head:3", "save_dtype": "float16"}
-    content = tune(bert, task, "(4, 4, 4)", **options).content
-    other, metric = content["against"], content["metric"]
-    assert other["test"]["metrics"][metric] == pytest.approx(other["best"]["value"])
+    other = tune(bert, task, "(4, 4, 4)", **options).content["against"]
+    alone = tune(bert, task, "head:3", progress=False).content
+    assert other["test"]["metrics"] == pytest.approx(alone["test"]["metrics"])
 
 
 def test_what_cannot_be_compared_with_leaves_the_trained_plan(bert, tmp_path):
@@ -150,11 +185,12 @@ def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
 
     base = tiny_checkpoint(tmp_path / family, family)
     task = task_by_words()
-    tune(base, task, "head:3", progress=False, measure="predictions").save(tmp_path / "out")
+    task = replace(task, test=task.validation)
+    tune(base, task, "head:3", progress=False).save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "result.json").read_text())
     assert content["saved_as"] == "ours" and content["solved"]["state"] == 3
     total = content["parameters"]["total"]
-    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet").query("split == 'test'")
     model = layerscout.load(tmp_path / "out" / "model")
     assert total == sum(parameter.numel() for parameter in model.parameters())
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")

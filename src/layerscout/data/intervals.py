@@ -22,6 +22,7 @@ def find_interval(
     tags: Tags | None = None,
     thresholds: np.ndarray | None = None,
     level: float = 0.95,
+    folds: int = 1,
 ) -> tuple[float, float]:
     """Return a confidence interval of a metric that never leaves the metric's range.
 
@@ -33,6 +34,10 @@ def find_interval(
     Args:
         metric: as for `evaluate`, and so is all else.
         level: of confidence.
+        folds: that the examples were left out in, J of them, where each was judged by a model that
+            was made from the others. Models of two folds share most of their examples, so that the
+            variance is 1 + J / (J − 1) times as large (Nadeau and Bengio 2003, section 3: 1/J +
+            n₂/n₁ in place of 1/J, where n₂ examples are left out and n₁ are not).
 
     Raises:
         InputError: as `evaluate`.
@@ -46,7 +51,8 @@ def find_interval(
         groups = _deal(units, logits.shape[1])
         without = evaluate_without(metric, labels, logits, groups, tags=tags, thresholds=thresholds)
         variance = (standard_error(without) / width) ** 2
-        effective = max(1.0, share * (1 - share) / variance) if variance else effective
+        effective = share * (1 - share) / variance if variance else effective
+    effective = max(1.0, effective / (1 + folds / (folds - 1) if folds > 1 else 1))
     ends = find_share_interval(share, effective, level)
     return low + width * ends[0], low + width * ends[1]
 

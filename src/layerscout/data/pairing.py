@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscout.data.intervals import find_difference
+from layerscout.data.metrics import evaluate
 from layerscout.data.predictions import find_certainty
 from layerscout.data.tables import make_plain
 from layerscout.data.words import Tags
@@ -74,7 +75,6 @@ def pair_predictions(
     difference, interval = find_difference(
         metric, labels, (outputs[0], outputs[1]), tags=tags, thresholds=thresholds
     )
-    judged = [(split == "test" and content.get("test")) or content for content in contents]
     flips = None
     if kind != "regression":
         several = kind == "multi_label_classification"
@@ -85,7 +85,10 @@ def pair_predictions(
         "split": split,
         "examples": len(rows),
         "metric": metric,
-        "values": [content["metrics"][metric] for content in judged],
+        "values": [
+            evaluate(metric, labels, logits, tags=tags, thresholds=least)
+            for logits, least in zip(outputs, thresholds, strict=True)
+        ],
         "difference": difference,
         "interval": None if interval is None else list(interval),
         "flips": flips,

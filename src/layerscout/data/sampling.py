@@ -78,6 +78,24 @@ class Split:
             words=words,
         )
 
+    def join(self, other: "Split") -> "Split":
+        """Return these rows and then those of another split, each with its number in its file."""
+        groups, pairs, words = self.groups, self.pairs, self.words
+        if groups is not None and other.groups is not None:
+            groups = np.concatenate([groups, other.groups + groups.max() + 1])
+        rows = [
+            np.arange(len(split)) if split.origin is None else split.origin
+            for split in (self, other)
+        ]
+        return Split(
+            texts=[*self.texts, *other.texts],
+            pairs=None if pairs is None else [*pairs, *(other.pairs or ())],
+            labels=np.concatenate([self.labels, other.labels]),
+            groups=groups,
+            origin=np.concatenate(rows),
+            words=None if words is None else [*words, *(other.words or ())],
+        )
+
 
 def concatenate_ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return starts[0]..ends[0] − 1, then starts[1]..ends[1] − 1, and so on, int64."""

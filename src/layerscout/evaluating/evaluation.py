@@ -422,11 +422,14 @@ def _count_seen(origin: _Origin, result: Mapping[str, Any], judged: Split) -> _O
     before = reload_task(settings)
     if before is None:
         return origin
-    validation = before.validation if list_chosen(result) else None
+    trained, validation = before.train, before.validation
+    if result.get("solved") and validation is not None:  # from all labelled rows
+        trained, validation = trained.join(validation), None
+    chosen = validation if list_chosen(result) else None
     return replace(
         origin,
-        training=count_repeated(judged, before.train),
-        chosen=0 if validation is None else count_repeated(judged, validation),
+        training=count_repeated(judged, trained),
+        chosen=0 if chosen is None else count_repeated(judged, chosen),
         changed=settings.get("data_sha256") not in (None, before.origin["data_sha256"]),
     )
 

@@ -18,11 +18,13 @@ from layerscout.plans import METHODS
 from layerscout.reporting.content import Table, load_template, write_markdown
 from layerscout.reporting.evaluation import choose_judged_split, tabulate_by_name
 from layerscout.reporting.words import (
-    count_examples,
+    count_fitted,
+    count_judged,
     describe_interval,
     describe_quality,
     describe_speed,
     format_decimals,
+    is_left_out,
     list_chosen,
     name_constant_answer,
     name_examples,
@@ -79,7 +81,9 @@ def write_card(content: Mapping[str, Any]) -> str:
     # A folder is named by its last part alone, since the card may be published.
     name = model["name"] if model["revision"] is not None else Path(model["name"]).name
     number, unit = settings["epochs"], "epoch"
-    if settings["max_steps"] is not None:
+    if content.get("solved") is not None:
+        number, unit = 1, "pass"
+    elif settings["max_steps"] is not None:
         number, unit = settings["max_steps"], "step"
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
     spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
@@ -89,7 +93,7 @@ def write_card(content: Mapping[str, Any]) -> str:
         metadata=_describe_for_hub(content, name),
         predicted=_say_what_is_predicted(task),
         by_what=_say_by_what(content),
-        examples=count_examples(task),
+        examples=count_fitted(content),
         run=content["runs"][content["kept"]],
         kept_epoch=content[content["keep"]]["epoch"],
         length=f"{number:,} {unit}{'s' if number > 1 else ''}",
@@ -121,12 +125,13 @@ def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
     task, test = content["task"], content.get("test")
     tag = TAGS.get(task["kind"], "text-classification")
     name, hub = _escape(task["name"]), content["settings"].get("hub")
+    split = "test" if test is not None else "train" if is_left_out(content) else "validation"
     results = [
         EvalResult(
             task_type=tag,
             dataset_type=name,
             dataset_name=name,
-            dataset_split="validation" if test is None else "test",
+            dataset_split=split,
             metric_type=key,
             metric_name=_escape(name_metric(key, task["labels"])),
             metric_value=round(value, 4),
@@ -151,11 +156,12 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     """Show every metric and every label, of the test examples if there are any."""
     test, chosen = content.get("test"), list_chosen(content)
     kind, classes = content["task"]["kind"], content["task"]["labels"]
-    examples = name_examples(kind)
     if test is not None:
-        counted = f"{test['examples']:,} test {examples}, which were not used to choose anything"
+        counted = f"{test['examples']:,} test {name_examples(kind)}"
+        counted += ", which were not used to choose anything"
     else:
-        counted = f"{content['settings']['validation_examples']:,} validation {examples}"
+        counted = count_judged(content)
+        counted += ", by heads solved without them" if is_left_out(content) else ""
         counted += f", which were also used to choose {' and '.join(chosen)}" if chosen else ""
     shown = choose_judged_split(content)
     # Of over two classes `f1` is `macro_f1`, and stands here once.

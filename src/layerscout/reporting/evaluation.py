@@ -293,7 +293,10 @@ def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
     for one in choose_judged_split(content).get("errors") or ():
         text = " / ".join(one[name] for name in ("text", "text_pair") if name in one)
         sure = format_decimals(one["probability"])
-        rows.append([f"{one['row']:,}", one["label"], one["prediction"], sure, text])
+        row = f"{one['row']:,}"
+        if content.get("solved"):  # of any split, which may be a file of its own
+            row = f"{one['split']} {row}"
+        rows.append([row, one["label"], one["prediction"], sure, text])
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]
     caption = "The wrong predictions of which the model is most sure; rows are counted from 0."
     table = Table(caption, columns, rows, words=frozenset({1, 2, 4}), texts=True)

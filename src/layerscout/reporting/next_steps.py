@@ -190,7 +190,7 @@ def describe_tuning(result: Content) -> dict[str, Any]:
         "plan": str(result["plan"]["notation"]),
         "method": method,
         "metric": str(result["metric"]),
-        "epochs": int(result["settings"]["epochs"]),
+        "epochs": int(result["settings"]["epochs"]) if result.get("solved") is None else 1,
         "best_epoch": int(result["best"]["epoch"]),
         "learning_rate": result["runs"][result["kept"]]["learning_rate"],
         "options": options | {k: v for k, v in given.items() if k not in SETTLED},

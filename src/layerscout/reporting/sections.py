@@ -64,6 +64,8 @@ from layerscout.reporting.scores import (
 )
 from layerscout.reporting.words import (
     count_examples,
+    count_fitted,
+    count_judged,
     count_read,
     describe_quality,
     describe_speed,
@@ -304,8 +306,8 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     facts = [
         ("Model", list_model(model)),
         ("Task", list_task(task)),
-        ("Trained on", count_examples(task)),
-        ("Validated on", f"{content['settings']['validation_examples']:,} {examples}"),
+        ("Trained on", count_fitted(content)),
+        ("Judged on", count_judged(content)),
         *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
         ("Training FLOPs", f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning"),
         ("Parameters", f"{content['parameters']['total']:,}"),

@@ -19,6 +19,7 @@ from layerscout.reporting.words import (
     format_decimals,
     format_number,
     format_setting,
+    is_left_out,
     name_measure,
 )
 from layerscout.scores import name_score
@@ -90,9 +91,10 @@ def _compare_quality(
     if pair is None or pair["unpaired"]:
         split = "test" if all(one.get("test") for one in contents) else "validation"
         judged = [one["test"] if split == "test" else one for one in contents]
+        kinds = ["left-out" if split != "test" and is_left_out(one) else split for one in contents]
         values = [
-            f"{split} {name_measure(one)} {own['metrics'][one['metric']]:.3f} ({name})"
-            for one, own, name in zip(contents, judged, names, strict=True)
+            f"{kind} {name_measure(one)} {own['metrics'][one['metric']]:.3f} ({name})"
+            for kind, one, own, name in zip(kinds, contents, judged, names, strict=True)
         ]
         reason = "" if pair is None else f": {pair['unpaired']}"
         return f"{values[0]} and {values[1]} are not compared row by row{reason}."
@@ -202,7 +204,8 @@ def _tabulate_figures(contents: Contents, names: Sequence[str]) -> Table:
         costs = [_list_costs(one) for one in contents]
         rows |= {name: [one[name] for one in costs] for name in costs[0]}
     table = [[name, *cells] for name, cells in rows.items()]
-    return Table("Metrics are on validation unless marked as test.", ["", *names], table)
+    folds = ", or examples left out in folds," if any(map(is_left_out, contents)) else ""
+    return Table(f"Metrics are on validation{folds} unless marked as test.", ["", *names], table)
 
 
 def _list_costs(content: Mapping[str, Any]) -> dict[str, str]:

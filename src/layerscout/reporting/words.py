@@ -140,6 +140,27 @@ def describe_interval(content: Mapping[str, Any]) -> str:
     return f"95 % interval {low:.3f} to {high:.3f}"
 
 
+def is_left_out(content: Mapping[str, Any]) -> bool:
+    """Return whether the figures of `result.json` are of examples left out in folds."""
+    solved = content.get("solved") or {}
+    return "judged" in solved and bool(solved["folds"] > 1)
+
+
+def count_judged(content: Mapping[str, Any]) -> str:
+    """Count the examples that the figures of `result.json` are of, but for those of test."""
+    if is_left_out(content):
+        solved = content["solved"]
+        return f"{solved['judged']:,} examples left out in {solved['folds']} folds"
+    examples = name_examples(content["task"]["kind"])
+    return f"{content['settings']['validation_examples']:,} validation {examples}"
+
+
+def count_fitted(content: Mapping[str, Any]) -> str:
+    """Count the examples that the model of `result.json` was trained on, or its head solved on."""
+    fitted = (content.get("solved") or {}).get("examples", content["task"]["examples_used"])
+    return count_examples({**content["task"], "examples_used": fitted})
+
+
 def list_chosen(content: Mapping[str, Any]) -> list[str]:
     """List what the validation examples of a tuning chose, which flatters their figures a little.
 
@@ -171,13 +192,15 @@ def describe_quality(content: Mapping[str, Any]) -> str:
         other = (content.get("against") or {}).get("test")
         versus = f" vs {other['metrics'][content['metric']]:.3f}" if other else ""
         text = f"test {name} {reached:.3f}{versus}"
-        notes = [describe_interval(test), always, f"validation {value:.3f}"]
+        held = "left out" if is_left_out(content) else "validation"
+        notes = [describe_interval(test), always, f"{held} {value:.3f}"]
     else:
         chosen = "selected on these rows" if list_chosen(content) else ""
         other = content.get("against")
         versus = f" vs {other[content['keep']]['value']:.3f}" if other else ""
         text, always = f"{name} {value:.3f}{versus}", compare_with_majority(content, value)
-        notes = [describe_interval(content), always, chosen]
+        judged = f"of {count_judged(content)}" if is_left_out(content) else ""
+        notes = [describe_interval(content), always, judged, chosen]
     noted = "; ".join(filter(None, notes))
     return f"{text} ({noted})" if noted else text
 

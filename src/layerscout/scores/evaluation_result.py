@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class EvaluationResult:
         warnings: if it predicts the same of everything, or other classes than it should.
         predictions: the columns of `predictions.parquet`.
         errors: the wrong predictions that the model is surest of, `SHOWN` at the most: row, text,
-            label, prediction and probability; of one class for each text.
+            label, prediction, probability and, if known, split; of one class for each text.
     """
 
     metrics: dict[str, float]
@@ -59,18 +59,24 @@ class EvaluationResult:
         answers: Targets,
         logits: np.ndarray,
         thresholds: np.ndarray | None,
+        which: Sequence[str] = (),
+        folds: int = 1,
     ) -> EvaluationResult:
-        """Judge logits, (n, K), by what is right for the n examples of a split; `metric` counts."""
+        """Judge logits, (n, K), by what is right for the n examples of a split; `metric` counts.
+
+        `which` names the split that each example is from; of `folds`, see `find_interval`.
+        """
         labels = answers.labels
         rules: dict[str, Any] = {"tags": answers.tags, "thresholds": thresholds}
         predicted = predict_labels(labels, logits, thresholds)
         named = task.kind not in ("regression", "multiple_choice")
         table = tabulate_predictions(task, split, answers, logits, thresholds)
+        table = ({"split": list(which)} if len(which) else {}) | table
         confusion = tabulate_confusion(labels, logits, len(task.labels)) if named else None
         doubts = warn_of_one_answer(task.kind, task.labels, labels, predicted)
         return cls(
             evaluate_all(task.kind, labels, logits, **rules),
-            find_interval(metric, labels, logits, **rules),
+            find_interval(metric, labels, logits, folds=folds, **rules),
             evaluate_by_name(task.labels, labels, logits, **rules) if named else {},
             confusion,
             (*doubts, *warn_of_exchange(task.labels, confusion)),
@@ -87,7 +93,8 @@ def _list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str,
         logits: of the same, (n, K).
     """
     sure = find_certainty(logits)
-    names = [name for name in ("text", "text_pair", "label", "prediction") if name in table]
+    known = ("split", "text", "text_pair", "label", "prediction")
+    names = [name for name in known if name in table]
     wrong = [n for n in range(len(logits)) if table["label"][n] != table["prediction"][n]]
     return [
         {

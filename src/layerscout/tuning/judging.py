@@ -12,9 +12,11 @@ import numpy as np
 from layerscout.data import (
     Split,
     Tags,
+    Targets,
     evaluate,
     find_spans,
     list_metrics,
+    make_targets,
     require_validation,
     settle_thresholds,
 )
@@ -30,10 +32,11 @@ from layerscout.models import (
 from layerscout.plans import Classifier
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
-from layerscout.states import Examples, make_accelerator, predict
+from layerscout.states import make_accelerator, predict
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import Measure
+from layerscout.tuning.solving import Judged
 from layerscout.tuning.stages import TunedPlan, start_model
 from layerscout.tuning.stepping import pick_epoch
 
@@ -96,14 +99,17 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
     test = other_test = pipeline = None
     predictions: dict[str, Any] = {}
+    answers = tuning.validation.answers
     if measure in ("predictions", "all"):
-        logits, thresholds = _predict_validation(tuning, first, model)
-        answers, validation = tuning.validation.answers, require_validation(task)
-        result = EvaluationResult.of(metric, task, validation, answers, logits, thresholds)
+        judged = _judge_validation(tuning, first, model)
+        answers = make_targets(judged.split, task.kind, task.labels)
+        logits, thresholds = judged.logits, _settle(tuning, judged)
+        shown = judged.split, answers, logits, thresholds, judged.which, judged.folds
+        result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
         if measure == "all" and tuning.saved_as == "checkpoint":
             pipeline = _judge_pipeline(tuning, model, logits)
-        predictions = {"split": ["validation"] * len(answers), **result.predictions}
+        predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
         test, more = _judge_test(tuning, first, task.test, model, thresholds)
         predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
@@ -111,14 +117,14 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
             _, other = load_kept(tuning, tuned[1])
             if tuned[1].solution is None:  # else it would be saved in float32
                 round_weights(other, tuning.save_dtype)
-            _, thresholds_there = _predict_validation(tuning, tuned[1], other)
-            other_test, _ = _judge_test(tuning, tuned[1], task.test, other, thresholds_there)
+            least = _settle(tuning, _judge_validation(tuning, tuned[1], other))
+            other_test, _ = _judge_test(tuning, tuned[1], task.test, other, least)
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
             full = tuning.encoder.model if measure == "all" else None
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
     content = {
-        **_describe(tuning, tuning.validation, result),
+        **_describe(tuning, answers, result),
         "pipeline": pipeline,
         "test": test,
         "thresholds": None
@@ -130,23 +136,23 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
     return Judgement(content, other_test, predictions, warnings)
 
 
-def _predict_validation(
-    tuning: Tuning, tuned: TunedPlan, model: Any
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the saved model's logits of the validation rows, and the thresholds settled on them.
+def _judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
+    """Return the saved model's logits of the validation rows, or what is reported where it saw all.
 
     It starts from cached states only if what is below the cut is saved unrounded: they are those of
     the weights before.
     """
-    if tuned.solution is not None:  # of the very head that is saved
-        logits = tuned.solution.logits.astype(np.float32)
-        labels = tuning.validation.answers.labels
-        return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
+    if tuned.solution is not None:
+        judged = tuned.solution.judged
+        return replace(judged, logits=judged.logits.astype(np.float32))
     exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
     examples = tuned.splits[1] if exact else tuning.validation
     logits = predict(tuning.encoder, model, examples).numpy()
-    labels = tuning.validation.answers.labels
-    return logits, settle_thresholds(tuning.settings.threshold, labels, logits)
+    return Judged(require_validation(tuning.task), ["validation"] * len(logits), logits, folds=1)
+
+
+def _settle(tuning: Tuning, judged: Judged) -> np.ndarray | None:
+    return settle_thresholds(tuning.settings.threshold, judged.split.labels, judged.logits)
 
 
 def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str, Any] | None:
@@ -231,17 +237,18 @@ def _judge_test(
         encoder = replace(encoder, precision="float32")
     encoded = encode_split(split, encoder, task, tuning.request.max_length)
     logits = predict(encoder, model, encoded).numpy()
-    result = EvaluationResult.of(metric, task, split, encoded.answers, logits, thresholds)
-    described = {"examples": split.examples, **_describe(tuning, encoded, result)}
-    return described, {"split": ["test"] * len(encoded.answers), **result.predictions}
+    answers, which = encoded.answers, ["test"] * len(encoded.answers)
+    result = EvaluationResult.of(metric, task, split, answers, logits, thresholds, which)
+    described = {"examples": split.examples, **_describe(tuning, answers, result)}
+    return described, result.predictions
 
 
-def _describe(tuning: Tuning, split: Examples, result: EvaluationResult) -> dict[str, Any]:
+def _describe(tuning: Tuning, answers: Targets, result: EvaluationResult) -> dict[str, Any]:
     kind, metric, training = tuning.task.kind, tuning.settings.metric, tuning.training.answers
     return {
         "metrics": result.metrics,
         "interval": result.interval,
-        "majority": judge_majority(kind, metric, training.labels, split.answers),
+        "majority": judge_majority(kind, metric, training.labels, answers),
         "by_name": result.by_name,
         "confusion": result.confusion,
         "errors": result.errors,

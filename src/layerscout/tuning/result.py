@@ -223,11 +223,12 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
+    trains = any(rated.states is None for rated in tuning.plans)
     return {
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": 1 if tuning.solves else tuning.settings.passes(len(tuning.training)),
+        "epochs": tuning.settings.passes(len(tuning.training)) if trains else 1,
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
@@ -273,7 +274,9 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     else:
         costs = _count_solved(tuning, solution, work)
     full = full_cost(tuning.shape, work)
-    pooled, cached = (0.0, False) if solution is None else (solution.seconds, solution.cached)
+    pooled, cached = (0.0, False)
+    if solution is not None:
+        pooled, cached = solution.pooled.seconds, solution.pooled.cached
     runs = [run.as_dict(keep) for run in tuned.runs]
     return {
         "plan": {

@@ -98,7 +98,7 @@ def tune(
             # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
             try:
                 if rated.states is not None:
-                    tuned.append(solve_plan(tuning, rated, show))
+                    tuned.append(solve_plan(tuning, rated, show, running.measure))
                     continue
                 splits = compute_trunk(tuning, rated.choice.plan, show)
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))

@@ -28,9 +28,9 @@ from layerscout.states import (
     join_process_group,
 )
 from layerscout.tuning.resolve import RatedPlan, Tuning
-from layerscout.tuning.run_options import RunOptions, tracking
+from layerscout.tuning.run_options import Measure, RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
-from layerscout.tuning.solving import Solution, list_parameters, solve
+from layerscout.tuning.solving import Solution, list_parameters, pool, solve
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
@@ -125,20 +125,24 @@ def train_plan(
     return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
 
 
-def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show) -> TunedPlan:
+def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show, measure: Measure) -> TunedPlan:
     """Solve the head of a plan that tunes nothing else, at the best of its states.
+
+    Beside a training it is judged on the rows that this is judged on; so it is where less than all
+    is measured, as in the trials of a study.
 
     Raises:
         UnsolvableError: if no state tells the examples apart.
     """
     assert rated.states is not None, "its head is solved"
-    run, solution = solve(tuning, rated.states, show)
+    beside = measure != "all" or any(each.states is None for each in tuning.plans)
+    run, solution = solve(tuning, pool(tuning, show), rated.states, beside=beside)
     choice = rated.choice
     if len(rated.states) > 1:
         state, losses = solution.solved.state, solution.solved.losses
         reason = (
-            f"the head on state {state} has the least loss on training examples left "
-            f"out, {losses[state]:.3f}"
+            f"the head on state {state} has the least loss on examples left out, "
+            f"{losses[state]:.3f}"
         )
         plan = Plan((), state).on(tuning.encoder.blocks)
         choice = replace(choice, plan=plan, reason=reason)

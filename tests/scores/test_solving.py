@@ -54,6 +54,39 @@ def test_logits_are_those_of_the_formulas(n, d, number, shrinkage):
     np.testing.assert_allclose(solve_path(H, numbers)[number](H)[:, 0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("n", "d"), [(40, 60), (300, 20)])
+def test_without_a_bias_the_weights_regress_it(n, d):
+    H, y = make_rows(n, d, 3)
+    Z = H / np.where(H.std(axis=0) > 0, H.std(axis=0), np.inf)
+    X = scale(H)
+    for shrinkage, head, affine in zip(
+        SHRINKAGES, solve_path(H, y, bias=False), solve_path(H, y), strict=True
+    ):
+        # The least mean of (1 - v'z)², with the ridge term that shrinks the covariance.
+        moments = shrink(X.T @ X / n, shrinkage, (X.T @ X / n).trace() / d)
+        moments += np.outer(Z.mean(axis=0), Z.mean(axis=0))
+        ones = Z @ np.linalg.solve(moments, Z.mean(axis=0))
+        expected = H @ affine.weights.T + ones[:, None] * affine.bias
+        assert not head.bias.any()
+        np.testing.assert_allclose(H @ head.weights.T, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_choice_is_solved_by_how_it_differs_from_those_beside_it():
+    rng = np.random.default_rng(4)
+    H, right = rng.normal(size=(200, 3, 10)), rng.integers(0, 3, 200)
+    H[np.arange(200), right] += np.linspace(0, 1, 10)
+    H += 9 * rng.normal(size=(200, 1, 10))
+    flat = (H - H.mean(axis=1, keepdims=True)).reshape(600, 10)
+    label = (np.arange(3) == right[:, None]).reshape(600, 1)
+    for head, expected in zip(solve_path(H, right), solve_path(flat, label), strict=True):
+        np.testing.assert_allclose(head.weights, expected.weights, rtol=1e-9)
+        assert head.weights.shape == (1, 10) and not head.bias.any()
+    folds = deal_groups(right, 0, groups=5, least=0)[None]
+    solved = solve_head([H], right, folds, metric="accuracy")
+    assert 0.6 < (solved.held_out.argmax(axis=1) == right).mean() < 0.99
+    assert solved.held_out.shape == (200, 3) and solved.factor > 0
+
+
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
 def test_the_best_state_is_found_and_its_figure_is_that_of_new_rows(kind):
     """The figure is no flattery where nothing is to be found: states 0 and 2 are noise."""

@@ -119,6 +119,8 @@ class TuneRequest(Settings):
     """Run frozen blocks at every step, with dropout, as the papers did."""
     fresh_head: bool = option(False)
     """Re-initialise the whole head, including parts that the checkpoint has weights for."""
+    head_start: Literal["solved", "random"] = option("random")
+    """Where training starts the output layer: solved on what it is given, or drawn at random."""
     untie: bool = option(False)
     """First give every block its own copy of shared weights (ALBERT)."""
     edits: tuple[Edit, ...] = option(
@@ -174,7 +176,7 @@ class TuneRequest(Settings):
     def trains(self) -> bool:
         """Whether an option says how to train: a head alone is solved unless one does."""
         training = options_of(Settings).keys() - {"metric", "threshold"}
-        training |= {"learning_rate", "preset", "fresh_head", "trunk_dropout"}
+        training |= {"learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout"}
         return bool(training & self.given) or len(self.seed) > 1 or self.classifier == "family"
 
     def _check_together(self) -> None:

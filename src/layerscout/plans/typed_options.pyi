@@ -116,6 +116,9 @@ class TuneOptions(TypedDict, total=False):
     fresh_head: bool
     """Re-initialise the whole head, including parts that the checkpoint has weights for."""
 
+    head_start: Literal["solved", "random"]
+    """Where training starts the output layer: solved on what it is given, or drawn at random."""
+
     untie: bool
     """First give every block its own copy of shared weights (ALBERT)."""
 

@@ -93,6 +93,7 @@ def solve_head(
     *,
     metric: str,
     classes: int | None = None,
+    bias: bool = True,
 ) -> SolvedHead | None:
     """Solve a linear head on each of the likeliest states, and return the best by folds.
 
@@ -101,15 +102,18 @@ def solve_head(
     nothing but their part in that factor while candidates are compared.
 
     Args:
-        states: S times (n, d); those with values that are not finite are passed over.
-        y: class ids or targets (n,), or which labels each row has, bool (n, K).
+        states: S times (n, d); those with values that are not finite are passed over. Of rows with
+            choices (n, C, d).
+        y: class ids or targets (n,), or which labels each row has, bool (n, K), or the numbers of
+            the right choices (n,).
         folds: of each row, 0..B−1, or −1 for rows that all heads are solved with, such as the only
             one of a class; dealt R times. One deal of few rows says little: with 8 texts of each
             class the state that it chose was 6 points behind the top one on customer reviews, and
             level with it by four (MiniLM).
         metric: a key of `layerscout.data.METRICS`, by which ridge regression shortlists states
-            where R = 1; otherwise all are solved.
+            where R = 1 and there are more than these; otherwise all are solved.
         classes: K, where there may be classes without a row.
+        bias: whether the head has one.
 
     Returns:
         None if no state tells rows apart, or no row can be left out.
@@ -120,13 +124,13 @@ def solve_head(
         return None
     own_folds, own_y = first[aside], y[aside]
     chosen: Sequence[int] = range(len(states))
-    if len(folds) == 1:
+    if len(folds) == 1 and len(states) > SHORTLIST:
         chosen = _shortlist(states, y, np.maximum(first, 0), metric)
     candidates: list[_Candidate] = []
     for s in chosen:
         H = np.asarray(states[s], np.float64)
         if _tells_apart(H):
-            candidates += _leave_out(s, H, y, folds, classes)
+            candidates += _leave_out(s, H, y, folds, classes, bias)
     if not candidates:
         return None
     held_out = np.empty_like(candidates[0].logits)
@@ -136,7 +140,7 @@ def solve_head(
         held_out[own] = best.logits[own] * calibrate(own_y[others], best.logits[others])
     best = min(candidates, key=lambda each: float(each.losses.mean()))
     factor = calibrate(own_y, best.logits)
-    path = solve_path(np.asarray(states[best.state], np.float64), y, classes)
+    path = solve_path(np.asarray(states[best.state], np.float64), y, classes, bias)
     head = path[SHRINKAGES.index(best.shrinkage)].scale(factor)
     losses: dict[int, float] = {}
     for each in candidates:
@@ -147,15 +151,16 @@ def solve_head(
 
 def _leave_out(
     s: int,
-    H: Float64[np.ndarray, "n d"],
+    H: Float64[np.ndarray, "n *C d"],
     y: np.ndarray,
     folds: Int64[np.ndarray, "R n"],
     classes: int | None,
+    bias: bool,
 ) -> list[_Candidate]:
     """Solve heads on a state without each fold of each deal, with every shrinkage."""
     aside = np.flatnonzero(folds[0] >= 0)
     right = y[aside]
-    deals = [_predict_without(H, y, deal, classes)[:, aside] for deal in folds]
+    deals = [_predict_without(H, y, deal, classes, bias)[:, aside] for deal in folds]
     candidates = []
     for shrinkage, *logits in zip(SHRINKAGES, *deals, strict=True):
         losses = [find_losses(right, each * calibrate(right, each)) for each in logits]
@@ -183,15 +188,19 @@ def _shortlist(
 
 
 def _predict_without(
-    H: Float64[np.ndarray, "n d"], y: np.ndarray, folds: np.ndarray, classes: int | None
+    H: Float64[np.ndarray, "n *C d"],
+    y: np.ndarray,
+    folds: np.ndarray,
+    classes: int | None,
+    bias: bool = True,
 ) -> Float64[np.ndarray, "P n K"]:
     """Return the logits of every row by heads solved without its fold, for every shrinkage."""
-    outputs = classes or _count_outputs(y)
+    outputs = H.shape[1] if H.ndim == 3 else classes or _count_outputs(y)
     logits = np.zeros((len(SHRINKAGES), len(y), outputs))
     for fold in np.unique(folds[folds >= 0]):
         own = folds == fold
-        for number, head in enumerate(solve_path(H[~own], y[~own], outputs)):
-            logits[number, own] = head(H[own])
+        for number, head in enumerate(solve_path(H[~own], y[~own], outputs, bias)):
+            logits[number, own] = head(H[own].reshape(-1, H.shape[-1])).reshape(-1, outputs)
     return logits
 
 
@@ -202,7 +211,7 @@ def _count_outputs(y: np.ndarray) -> int:
 
 
 def solve_path(
-    H: Float64[np.ndarray, "n d"], y: np.ndarray, classes: int | None = None
+    H: Float64[np.ndarray, "n *C d"], y: np.ndarray, classes: int | None = None, bias: bool = True
 ) -> list[LinearHead]:
     """Solve a head on all rows for each of `SHRINKAGES`, features brought to one deviation.
 
@@ -210,13 +219,19 @@ def solve_path(
     variance, Σ_λ = (1 − λ)Σ + λ s I. Of class k with mean μ_k and share π_k the logit is
     μ_kᵀΣ_λ⁻¹h − ½ μ_kᵀΣ_λ⁻¹μ_k + log π_k (Hastie et al. 2009, §4.3); of a label, the difference of
     two such logits, with the Σ of rows that have it and rows that do not. Numbers are regressed on
-    the features with the ridge term that λ makes of Σ.
+    the features with the ridge term that λ makes of Σ. A choice has the logit of being right, from
+    its distance to the mean of its row's choices. A head without a bias has it, too, by the weights
+    that regress the constant 1 on the features as they are.
 
     Args:
-        H: states (n, d).
+        H: states (n, d), or (n, C, d).
         y: as for `solve_head`.
         classes: as for `solve_head`.
+        bias: as for `solve_head`.
     """
+    if chosen := H.ndim == 3:  # what all choices of a row share says nothing
+        H, y = H - H.mean(axis=1, keepdims=True), np.arange(H.shape[1]) == y[:, None]
+        H, y = H.reshape(-1, H.shape[2]), y.reshape(-1, 1)
     mean, deviation = H.mean(axis=0), H.std(axis=0)
     told = deviation > TOLD * np.abs(mean)  # other features have no weight
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=told)
@@ -227,11 +242,15 @@ def solve_path(
         solve = _prepare_labels(X, y)
     else:
         solve = _prepare_numbers(X, y)
+    constant = _prepare_constant(X, mean * inverse) if not (bias or chosen) else None
     heads = []
     for shrinkage in SHRINKAGES:
-        weights, bias = solve(shrinkage)
+        weights, start = solve(shrinkage)
         weights = weights * inverse
-        heads.append(LinearHead(weights, bias - weights @ mean))
+        start = start - weights @ mean
+        if constant is not None:
+            weights = weights + np.outer(start, constant(shrinkage) * inverse)
+        heads.append(LinearHead(weights, start * (bias and not chosen)))
     return heads
 
 
@@ -309,5 +328,22 @@ def _prepare_numbers(X: np.ndarray, y: np.ndarray) -> _Solve:
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
         weights = (1 - shrinkage) * covariance.solve(shrinkage, along[:, None]).T
         return weights, np.array([mean])
+
+    return solve
+
+
+def _prepare_constant(
+    X: Float64[np.ndarray, "n d"], mean: Float64[np.ndarray, " d"]
+) -> Callable[[float], Float64[np.ndarray, " d"]]:
+    """Solve for the v that minimises the mean of (1 − vᵀ(x + mean))², with Σ_λ for Σ of the x.
+
+    That is Σ_λ⁻¹mean / (1 + meanᵀΣ_λ⁻¹mean).
+    """
+    covariance = _Covariance(X, len(X))
+
+    def solve(shrinkage: float) -> np.ndarray:
+        v = covariance.solve(shrinkage, mean[:, None])[:, 0]
+        found: np.ndarray = v / (1 + mean @ v)
+        return found
 
     return solve

@@ -7,6 +7,7 @@ from .examples import (
     make_batch as make_batch,
     make_batches as make_batches,
     predict as predict,
+    read_inputs as read_inputs,
     resume_from_states as resume_from_states,
 )
 from .fingerprints import (

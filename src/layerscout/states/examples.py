@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscout.data import Tags, Targets, batch_by_length, expand_choices, label_pieces
 from layerscout.errors import InputError, first_line
@@ -228,15 +228,53 @@ def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
 
     Those of all words, (w, K), where words are labelled. Several processes share the batches.
     """
-    model.eval()
     outputs = model.config.num_labels if examples.choices == 1 else examples.choices
+    return _run_all(encoder, model, examples, outputs)
+
+
+def read_inputs(
+    encoder: Encoder, model: Any, examples: Examples, layer: nn.Linear, last: nn.Linear
+) -> Tensor:
+    """Return what a layer of a model's head is given, (n, d), for all examples as `predict` does.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        examples: the encoded examples.
+        layer: the one that gives the outputs, or a square one before it.
+        last: the one that gives the outputs.
+
+    Returns:
+        float32; for examples with choices (n, C, d).
+    """
+    seen: list[Tensor] = []
+
+    def keep(inputs: Tensor) -> Tensor:
+        seen[:] = [inputs]
+        return inputs
+
+    # The library's own code picks tokens from what the last layer gives.
+    last.forward = lambda inputs: seen[0].contiguous()  # type: ignore[assignment]
+    layer.forward = keep  # type: ignore[assignment]
+    try:
+        given = _run_all(encoder, model, examples, layer.in_features * examples.choices)
+    finally:
+        for changed in {layer, last}:
+            del changed.forward
+    return given if examples.choices == 1 else given.reshape(len(given), examples.choices, -1)
+
+
+def _run_all(encoder: Encoder, model: Any, examples: Examples, outputs: int) -> Tensor:
+    """Run a model in eval mode on all examples, each of which has so many outputs."""
+    model.eval()
     logits = torch.zeros(len(examples.answers), outputs)
     accelerator = make_accelerator()
     own, processes = accelerator.process_index, accelerator.num_processes
     with torch.no_grad():
         for rows in make_batches(encoder, examples)[own::processes]:
             places = examples.find_answers(rows)
-            logits[places] = compute_logits(encoder, model, examples, rows).float().cpu()
+            given = compute_logits(encoder, model, examples, rows).float().cpu()
+            logits[places] = given.reshape(len(places), outputs)
     if processes > 1:
         logits = accelerator.reduce(logits.to(accelerator.device), "sum").cpu()
     return logits

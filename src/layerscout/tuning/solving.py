@@ -253,16 +253,21 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
 
 
 def _deal(split: Split) -> np.ndarray:
+    """Deal the rows of a split, those of one text together; see `deal`."""
+    texts = [*zip(split.texts, split.pairs or split.texts, strict=True)]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return deal(split.labels, np.array([numbers[text] for text in texts]))
+
+
+def deal(labels: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Deal rows into folds, (R, n), several times if they are few.
 
-    Rows of one text stay together. Those of a class that has only one are in no fold.
+    Rows with the same number, from 0, stay together. Those of a class that has only one such number
+    are in no fold.
     """
     from layerscout.scores import deal_groups
 
-    texts = [*zip(split.texts, split.pairs or split.texts, strict=True)]
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    own = np.array([numbers[text] for text in texts])
-    y = split.labels[np.unique(own, return_index=True)[1]]
+    y = labels[np.unique(own, return_index=True)[1]]
     deals = min(MOST_DEALS, -(-ENOUGH // len(y)))
     folds = np.stack([deal_groups(y, seed, groups=FOLDS, least=0) for seed in range(deals)])
     if y.dtype.kind == "i":

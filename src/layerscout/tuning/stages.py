@@ -31,6 +31,7 @@ from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import Measure, RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.solving import Solution, list_parameters, pool, solve
+from layerscout.tuning.starting import solve_start
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
@@ -231,6 +232,8 @@ def train_run(
 
     with tracking(running.track, running.logs, label, about) as log:
         model = start_model(tuning, plan, seed).model
+        if tuning.request.head_start == "solved":
+            solve_start(tuning, model, splits[0])
         return train(
             encoder,
             model,

@@ -1,0 +1,125 @@
+"""A training's start: what the last layer is given, what is solved on it, and what a run keeps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import whole_only
+from layerscout.plans import TuneRequest
+from layerscout.states import make_batch, predict
+from layerscout.tuning.resolve import resolve
+from layerscout.tuning.stages import compute_trunk, start_model
+from layerscout.tuning.starting import list_head_layers, solve_start
+from telling import numbers_task
+from tuned import ROOM, cheaply, choices_task, load, several_task, task_of, words_task
+
+TASKS = {
+    "classes": lambda: task_of(40, classes=3),
+    "words": words_task,
+    "several": several_task,
+    "numbers": lambda: numbers_task(40, validation=0.3),
+    "choices": lambda: choices_task(30, choices=3),
+}
+
+
+def start(encoder, task, plan="top:1", **options):
+    """Return a tuning, the model that its run starts from, and what that is trained on."""
+    request = TuneRequest(plan=plan, epochs=1, **options)
+    tuning = resolve(request, encoder, task, None, ROOM, False)
+    plan = tuning.plans[0].choice.plan
+    training, _ = compute_trunk(tuning, plan, lambda *_: None)
+    return tuning, start_model(tuning, plan, 0).model, training
+
+
+def give_last(encoder, model, examples):
+    """Return what the last layer was given, from the library's forward on the whole of each row."""
+    last, rows = list_head_layers(model)[-1], []
+    given = []
+    handle = last.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+    for row in range(len(examples)):
+        inputs = make_batch(encoder, examples, np.array([row]))
+        with torch.no_grad():
+            logits = model(**inputs).logits
+        own = given.pop()
+        if examples.choices > 1:
+            rows.append(own[None])
+        elif own.ndim == 3 and logits.ndim == 3:  # words
+            rows.append(examples.take_outputs(np.array([row]), own))
+        else:
+            rows.append(own[:, -1] if own.ndim == 3 else own)  # of decoders all tokens; no padding
+    handle.remove()
+    return torch.cat(rows).double().numpy()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "options"),
+    [
+        ("bert", "classes", {}),
+        ("bert", "classes", {"classifier": "mean-linear"}),
+        ("bert", "words", {}),
+        ("bert", "choices", {"method": "prefix-tuning"}),
+        ("llama", "classes", {"method": "adapter"}),
+        *whole_only(
+            ("bert", "numbers", {"method": "lora"}),
+            ("bert", "several", {}),
+            ("distilbert", "classes", {}),
+            ("electra", "choices", {}),
+            ("roberta", "classes", {"method": "lora"}),
+            ("mpnet", "numbers", {}),
+            ("modernbert", "classes", {}),
+            ("modernbert", "words", {}),
+            ("albert", "several", {"untie": True}),
+            ("llama", "several", {}),
+            ("gpt2", "numbers", {}),
+        ),
+    ],
+)
+def test_the_start_is_linear_in_what_the_last_layer_is_given(family, kind, options, tmp_path):
+    encoder, task = load(tmp_path, family), TASKS[kind]()
+    tuning, model, training = start(encoder, task, **options)
+    assert solve_start(tuning, model, training)
+    last, y = list_head_layers(model)[-1], training.answers.labels
+    given = give_last(encoder, model.eval(), tuning.training)
+    weights = last.weight.detach().double().numpy()
+    bias = 0.0 if last.bias is None else last.bias.detach().double().numpy()
+    logits = (given @ weights.T + bias).reshape(len(y), -1)
+    found = predict(encoder, model, training).numpy()
+    np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-3 * logits.std())
+    assert np.isfinite(logits).all() and weights.any()
+
+
+def test_a_training_goes_on_from_the_solved_head(bert):
+    """At a rate that changes nothing, the first epoch is the solved head, for every seed."""
+    task = numbers_task(60, validation=0.3)
+
+    def tune(**options):
+        fixed = {"learning_rate": 1e-9, "epochs": 1, "classifier": "mean-linear"}
+        return cheaply(bert, task, "top:1", **(fixed | options)).content
+
+    solved = tune(head_start="solved")
+    assert solved["settings"]["head_start"] == "solved"
+    value, again = (
+        each["runs"][0]["best"]["value"] for each in (solved, tune(head_start="solved", seed=3))
+    )
+    assert value == pytest.approx(again, rel=1e-4)
+    drawn = tune()
+    assert drawn["settings"]["head_start"] == "random"
+    loss, other = (each["runs"][0]["curve"][0]["training_loss"] for each in (solved, drawn))
+    assert loss < 0.7 * other
+    # A head alone is trained, too, where its start is said.
+    alone = cheaply(bert, task, "head:4", epochs=None, head_start="solved", max_steps=2).content
+    assert alone["solved"] is None and alone["runs"][0]["learning_rate"] == 1e-3
+
+
+def test_class_weights_start_as_if_all_classes_were_as_frequent(bert):
+    task, biases = task_of(40, classes=2), []
+    keep = np.array([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 1, 3, 5])
+    task = replace(task, train=task.train.take(keep))
+    for weights in (None, "balanced"):
+        tuning, model, training = start(bert, task, class_weights=weights)
+        solve_start(tuning, model, training)
+        biases.append(list_head_layers(model)[-1].bias.detach().numpy())
+    counts = np.bincount(training.answers.labels)
+    np.testing.assert_allclose(biases[1] - biases[0], np.log(15 / (2 * counts)), rtol=1e-5)

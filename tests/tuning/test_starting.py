@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from conftest import whole_only
+from layerscout.data import Task
 from layerscout.plans import TuneRequest
-from layerscout.states import make_batch, predict
+from layerscout.states import make_batch, predict, read_inputs
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stages import compute_trunk, start_model
 from layerscout.tuning.starting import list_head_layers, solve_start
@@ -123,3 +124,23 @@ def test_class_weights_start_as_if_all_classes_were_as_frequent(bert):
         biases.append(list_head_layers(model)[-1].bias.detach().numpy())
     counts = np.bincount(training.answers.labels)
     np.testing.assert_allclose(biases[1] - biases[0], np.log(15 / (2 * counts)), rtol=1e-5)
+
+
+def test_of_many_examples_every_so_many_are_read(bert, monkeypatch):
+    tuning, model, training = start(bert, words_task())
+    monkeypatch.setattr("layerscout.tuning.starting.ENOUGH", len(training.answers) // 2 + 1)
+    rows, last = np.arange(0, len(training), 2), list_head_layers(model)[-1]
+    given = read_inputs(bert, model, training, rows, last, last).numpy()
+    own = training.find_answers(rows)
+    np.testing.assert_allclose(given, give_last(bert, model, tuning.training)[own], atol=1e-4)
+    assert solve_start(tuning, model, training)
+
+
+def test_where_no_state_tells_examples_apart_the_head_starts_at_random(bert, caplog):
+    task = Task.from_lists(["one text"] * 12, ["bad", "good"] * 6, validation=0.5)
+    found = [
+        cheaply(bert, task, "top:1", epochs=1, head_start=start, classifier="mean-linear").content
+        for start in ("random", "solved")
+    ]
+    assert found[0]["runs"][0]["curve"] == found[1]["runs"][0]["curve"]
+    assert "so the head starts at random" in caplog.text

@@ -229,23 +229,30 @@ def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
     Those of all words, (w, K), where words are labelled. Several processes share the batches.
     """
     outputs = model.config.num_labels if examples.choices == 1 else examples.choices
-    return _run_all(encoder, model, examples, outputs)
+    answers = np.arange(len(examples.answers))
+    return _run(encoder, model, examples, np.arange(len(examples)), answers, outputs)
 
 
 def read_inputs(
-    encoder: Encoder, model: Any, examples: Examples, layer: nn.Linear, last: nn.Linear
+    encoder: Encoder,
+    model: Any,
+    examples: Examples,
+    rows: np.ndarray,
+    layer: nn.Linear,
+    last: nn.Linear,
 ) -> Tensor:
-    """Return what a layer of a model's head is given, (n, d), for all examples as `predict` does.
+    """Return what a layer of a model's head is given, (b, d), run as `predict` runs a model.
 
     Args:
         encoder: what the model was made from.
         model: the model.
         examples: the encoded examples.
+        rows: of the examples, (b,), sorted.
         layer: the one that gives the outputs, or a square one before it.
         last: the one that gives the outputs.
 
     Returns:
-        float32; for examples with choices (n, C, d).
+        float32; of all words of the examples, (w, d), and for examples with choices (b, C, d).
     """
     seen: list[Tensor] = []
 
@@ -257,23 +264,34 @@ def read_inputs(
     last.forward = lambda inputs: seen[0].contiguous()  # type: ignore[assignment]
     layer.forward = keep  # type: ignore[assignment]
     try:
-        given = _run_all(encoder, model, examples, layer.in_features * examples.choices)
+        answers, outputs = examples.find_answers(rows), layer.in_features * examples.choices
+        given = _run(encoder, model, examples, rows, answers, outputs)
     finally:
         for changed in {layer, last}:
             del changed.forward
     return given if examples.choices == 1 else given.reshape(len(given), examples.choices, -1)
 
 
-def _run_all(encoder: Encoder, model: Any, examples: Examples, outputs: int) -> Tensor:
-    """Run a model in eval mode on all examples, each of which has so many outputs."""
+def _run(
+    encoder: Encoder,
+    model: Any,
+    examples: Examples,
+    rows: np.ndarray,
+    answers: np.ndarray,
+    outputs: int,
+) -> Tensor:
+    """Run a model in eval mode on the examples at `rows`; both they and their answers are sorted.
+
+    Each answer has so many outputs.
+    """
     model.eval()
-    logits = torch.zeros(len(examples.answers), outputs)
+    logits = torch.zeros(len(answers), outputs)
     accelerator = make_accelerator()
     own, processes = accelerator.process_index, accelerator.num_processes
     with torch.no_grad():
-        for rows in make_batches(encoder, examples)[own::processes]:
-            places = examples.find_answers(rows)
-            given = compute_logits(encoder, model, examples, rows).float().cpu()
+        for batch in make_batches(encoder, examples, rows)[own::processes]:
+            places = np.searchsorted(answers, examples.find_answers(batch))
+            given = compute_logits(encoder, model, examples, batch).float().cpu()
             logits[places] = given.reshape(len(places), outputs)
     if processes > 1:
         logits = accelerator.reduce(logits.to(accelerator.device), "sum").cpu()

@@ -19,7 +19,7 @@ from layerscout.models import (
     make_trainable,
 )
 from layerscout.plans import Choice, Classifier, Plan, rank_rate
-from layerscout.progress import Show
+from layerscout.progress import Show, log_warnings
 from layerscout.states import (
     Examples,
     Trunk,
@@ -232,8 +232,9 @@ def train_run(
 
     with tracking(running.track, running.logs, label, about) as log:
         model = start_model(tuning, plan, seed).model
-        if tuning.request.head_start == "solved":
-            solve_start(tuning, model, splits[0])
+        if tuning.request.head_start == "solved" and not solve_start(tuning, model, splits[0]):
+            note = "no state tells the training examples apart, so the head starts at random"
+            log_warnings(__name__, [note])
         return train(
             encoder,
             model,

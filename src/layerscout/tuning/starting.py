@@ -16,6 +16,8 @@ from layerscout.tuning.stepping import weigh_classes
 
 # The deviation of what the head's dense layer gives, and its mean where a rectifier follows.
 DEVIATION, ABOVE = 0.5, 1.0
+# Answers that a start is solved on, about: more of them cost more than they tell.
+ENOUGH = 10_000
 # By how much the logits of a start are less than those of the solved head.
 SHARE = 1.0
 
@@ -36,16 +38,18 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
     from layerscout.scores import solve_head
 
     encoder, (*dense, last) = tuning.encoder, list_head_layers(model)
+    rows = np.arange(0, len(training), -(-len(training.answers) // ENOUGH))
     if len(dense) == 1 and encoder.family.final_norm is None:
-        states = read_inputs(encoder, model, training, dense[0], last).flatten(0, -2)
+        states = read_inputs(encoder, model, training, rows, dense[0], last).flatten(0, -2)
         averaged = encoder.family.averaged
         pass_on(dense[0], states, ABOVE if averaged and averaged[1] != "tanh" else 0.0)
-    inputs = read_inputs(encoder, model, training, last, last).numpy()
-    answers, bias = training.answers, last.bias is not None
+    inputs = read_inputs(encoder, model, training, rows, last, last).numpy()
+    answers, bias = training.find_answers(rows), last.bias is not None
+    y, examples = training.answers.labels[answers], training.answers.rows[answers]
     solved = solve_head(
         [inputs],
-        answers.labels,
-        deal(answers.labels, np.unique(answers.rows, return_inverse=True)[1]),
+        y,
+        deal(y, np.unique(examples, return_inverse=True)[1]),
         metric=tuning.settings.metric,
         classes=len(tuning.task.labels) or None,
         bias=bias,

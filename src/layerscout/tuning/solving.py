@@ -48,12 +48,14 @@ class Judged:
         which: the split that each is from.
         logits: (n, K).
         folds: that the rows were left out in; 1 where they were left out at once.
+        dealt: the fold of each row, where there are several.
     """
 
     split: Split
     which: Sequence[str]
     logits: np.ndarray
     folds: int
+    dealt: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +161,13 @@ def solve(
     normed, folds = can_average(tuning.encoder), _deal(split)
     solved = _solve(tuning, list(pooled.splits.values()), states, split, folds)
     left_out, parts = solved.rows, len(np.unique(folds[0, solved.rows]))
-    judged = Judged(split.take(left_out), which[left_out].tolist(), solved.held_out, parts)
+    judged = Judged(
+        split.take(left_out),
+        which[left_out].tolist(),
+        solved.held_out,
+        folds=parts,
+        dealt=folds[0, left_out],
+    )
     if beside:
         judged = judge_beside(tuning, pooled, states)
     labels, logits = judged.split.labels, judged.logits

@@ -143,7 +143,7 @@ def test_words_are_saved_with_their_tags_and_answer_in_a_pipeline(bert, tmp_path
     assert set(content["metrics"]) >= {"entity_f1", "entity_precision", "entity_recall"}
     assert set(content["by_name"]) == {"long"}
     facts = dict(build_sections(content)[1][-1].facts)
-    assert facts["Validated on"] == f"{len(task.validation)} sentences"
+    assert facts["Judged on"] == f"{len(task.validation)} validation sentences"
     table = pd.read_parquet(tmp_path / "tuned" / "predictions.parquet")
     assert len(table) == len(task.validation.labels)
     bounds = task.validation.bounds

@@ -387,6 +387,15 @@ def note_classes(encoder: Encoder, labels: Sequence[str], kind: Kind, seed: int)
     return [] if note is None else [note]
 
 
+def list_random(
+    encoder: Encoder, labels: Sequence[str], *, seed: int, kind: Kind, fresh_head: bool
+) -> set[str]:
+    """Return which parameters of a head the checkpoint does not bring; see `make_classifier`."""
+    auto = model_class(encoder.model.config, kind)
+    heads, new, _ = _load_head(encoder, auto, labels, kind, seed, fresh_head)
+    return new & heads.keys()
+
+
 def _load_head(
     encoder: Encoder, auto: Any, labels: Sequence[str], kind: Kind, seed: int, fresh: bool
 ) -> tuple[dict[str, Tensor], set[str], str | None]:

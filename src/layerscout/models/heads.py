@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from layerscout.data import Kind
 from layerscout.errors import InputError
 from layerscout.models.architecture import ENDINGS, base_of
-from layerscout.models.classifiers import find_head_token, make_classifier
+from layerscout.models.classifiers import (
+    find_head_token,
+    list_random,
+    make_classifier,
+    unshare_weights,
+)
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.plans import Plan, Pooling
@@ -62,6 +67,20 @@ class Head(nn.Module):
         final = None if norm is None else bare.get_submodule(norm)
         setattr(model, prefix.removesuffix("."), _IdentityEncoder(pooler, final))
         self.model = model
+
+    @property
+    def output(self) -> tuple[str, nn.Linear]:
+        """The layer that gives the outputs, and its name in the classifier."""
+        layers = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.Linear)]
+        return layers[-1]
+
+    def read(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b f"]:
+        """Return what the layer that gives the outputs is given."""
+        seen: list[Tensor] = []
+        layer = self.output[1]
+        with layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
+            self(states)
+        return seen[0].reshape(len(states), -1)
 
     def forward(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b K"]:
         """Return the logits for the states of the token that the head reads."""
@@ -115,3 +134,23 @@ def make_family_head(
     plan = Plan((), encoder.blocks)
     model = make_classifier(encoder, plan, labels, seed=seed, kind=kind, fresh_head=tuned)
     return Head(model, encoder.family.final_norm).requires_grad_(True)
+
+
+def take_family_head(
+    encoder: Encoder, labels: Sequence[str], kind: Kind, *, seed: int, fresh_head: bool
+) -> Head | None:
+    """Return the head of a family as trainings start it, in float32, on the CPU and in eval mode.
+
+    None if more of it than the layer that gives the outputs is random.
+
+    Args:
+        encoder, labels, kind, seed, fresh_head: as for `make_classifier`.
+    """
+    plan = Plan((), encoder.blocks)
+    options: dict[str, Any] = {"seed": seed, "kind": kind, "fresh_head": fresh_head}
+    head = Head(make_classifier(encoder, plan, labels, **options), encoder.family.final_norm)
+    own = {f"{head.output[0]}.{name}" for name in ("weight", "bias")}
+    if not list_random(encoder, labels, **options) <= own:
+        return None
+    unshare_weights(head.model)
+    return head.requires_grad_(False).cpu()

@@ -177,7 +177,7 @@ class TuneRequest(Settings):
         """Whether an option says how to train: a head alone is solved unless one does."""
         training = options_of(Settings).keys() - {"metric", "threshold"}
         training |= {"learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout"}
-        return bool(training & self.given) or len(self.seed) > 1 or self.classifier == "family"
+        return bool(training & self.given) or len(self.seed) > 1
 
     def _check_together(self) -> None:
         """Raise for options that do not go with each other."""

@@ -29,11 +29,9 @@ from layerscout.models import (
     round_weights,
     unshare_weights,
 )
-from layerscout.plans import Classifier
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
-from layerscout.tuning.baselines import judge_words
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import Measure
@@ -65,7 +63,7 @@ class Judgement:
 
 def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     """Return what was trained, with the parameters that count, and the model saved of it."""
-    if tuned.solution is not None and tuned.solution.normed:
+    if tuned.solution is not None and tuned.solution.form.averages:
         head = tuned.solution.solved.head
         model = make_averaging_classifier(
             tuning.encoder,
@@ -76,7 +74,7 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
             head.bias,
         )
         return TrainableModel(model, tuned.choice.plan, tuning.method), model
-    classifier: Classifier | None = None if tuned.solution is None else "mean-linear"
+    classifier = None if tuned.solution is None else tuned.solution.form.classifier
     trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed, classifier)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
@@ -100,7 +98,6 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
     test = other_test = pipeline = None
     predictions: dict[str, Any] = {}
-    words: dict[str, Any] | None = None
     answers = tuning.validation.answers
     if measure in ("predictions", "all"):
         judged = _judge_validation(tuning, first, model)
@@ -110,9 +107,7 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
         result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
         if measure == "all" and tuning.saved_as == "checkpoint":
-            pipeline = _judge_pipeline(tuning, model, logits)
-        if measure == "all":
-            words = judge_words(tuning, judged, thresholds)
+            pipeline = _judge_pipeline(tuning, model)
         predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
         test, more = _judge_test(tuning, first, task.test, model, thresholds)
@@ -129,7 +124,6 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
     content = {
         **_describe(tuning, answers, result),
-        "baselines": {} if words is None else {"tf-idf": words},
         "pipeline": pipeline,
         "test": test,
         "thresholds": None
@@ -160,15 +154,14 @@ def _settle(tuning: Tuning, judged: Judged) -> np.ndarray | None:
     return settle_thresholds(tuning.settings.threshold, judged.split.labels, judged.logits)
 
 
-def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str, Any] | None:
+def _judge_pipeline(tuning: Tuning, model: Any) -> dict[str, Any] | None:
     """Judge the entities that transformers' pipeline finds in some validation sentences.
 
     Its words are the tokenizer's, not those at spaces, so its figure may be another.
 
     Args:
         tuning: what the runs started from.
-        model: that is saved.
-        logits: of all validation words.
+        model: that is saved; where its head was solved, on these sentences too.
 
     Returns:
         How many sentences; entity F1 through the pipeline, by words, and, where these differ,
@@ -179,7 +172,9 @@ def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str,
     if "entity_f1" not in list_metrics(task.kind, task.labels):
         return None
     rows = np.unique(np.linspace(0, len(split) - 1, min(ASKED, len(split))).astype(int))
-    chosen, of_rows = split.take(rows), np.isin(split.sentences, rows)
+    chosen = split.take(rows)
+    encoded = encode_split(chosen, tuning.encoder, task, tuning.request.max_length)
+    logits = predict(tuning.encoder, model, encoded).numpy()
     tags = Tags(tuple(task.labels), chosen.sentences)
     words = [word for row in chosen.words or () for word in row]
     ends = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -205,7 +200,7 @@ def _judge_pipeline(tuning: Tuning, model: Any, logits: np.ndarray) -> dict[str,
     reached = {
         "sentences": len(rows),
         "entity_f1": ask(joined=False),
-        "by_words": evaluate("entity_f1", chosen.labels, logits[of_rows], tags=tags),
+        "by_words": evaluate("entity_f1", chosen.labels, logits, tags=tags),
         "joined": None,
         "words": len(split.labels),
         "split_words": len(np.unique(owners[places != 0])),

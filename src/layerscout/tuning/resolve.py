@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from layerscout.data import (
     HELD_OUT,
-    Kind,
     Split,
     Task,
     check_metric,
@@ -24,7 +23,6 @@ from layerscout.errors import InputError, make_unknown_error
 from layerscout.models import (
     Computed,
     Encoder,
-    can_average,
     check_family,
     model_class,
     note_classes,
@@ -49,6 +47,7 @@ from layerscout.plans import (
 from layerscout.progress import Show
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.states import Examples, make_accelerator
+from layerscout.tuning.forms import Form, choose_form
 from layerscout.tuning.plan_spec import (
     PlanSpec,
     Target,
@@ -61,9 +60,6 @@ from layerscout.tuning.plan_spec import (
 
 if TYPE_CHECKING:
     from layerscout.scanning import Scan
-
-# The kinds of task whose heads are solved where they are all that is tuned.
-SOLVED: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
 
 # How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
 SavedAs = Literal["checkpoint", "peft", "ours"]
@@ -95,7 +91,8 @@ class Tuning(Target):
         request: what was requested.
         settings: how runs train.
         work: how much training that is, with the states at the cut kept.
-        classifier: what reads the last state.
+        classifier: what reads the last state where it is trained.
+        form: of heads that are solved; None where none is, or can be.
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
         plans: the plan, and perhaps the one to compare with, with their rates.
@@ -110,6 +107,7 @@ class Tuning(Target):
     settings: Settings
     work: Work
     classifier: Classifier
+    form: Form | None
     cache_limit: int
     saved_as: SavedAs
     plans: Sequence[RatedPlan]
@@ -120,6 +118,13 @@ class Tuning(Target):
     def solves(self) -> bool:
         """Whether the head of the plan that is kept is solved, not trained."""
         return self.plans[0].states is not None
+
+    @property
+    def reads(self) -> Classifier:
+        """What reads the last state of the model that is kept."""
+        if self.solves and self.form is not None and self.form.head is None:
+            return "mean-linear"
+        return self.classifier
 
     @property
     def save_dtype(self) -> Computed:
@@ -181,12 +186,15 @@ def resolve(
     warnings += _check_choices(choices, target)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
-    plans = [_rate(*pair, request, target) for pair in zip(specs, choices, strict=True)]
+    form = None
+    if any(_solves(choice.plan, request, method) for choice in choices):
+        form = choose_form(encoder, task, request)
+    plans = [_rate(*pair, request, target, form) for pair in zip(specs, choices, strict=True)]
     starts = any(rated.states is None for rated in plans) and not request.draws_head
     if classifier == "family" and starts:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
     if plans[0].states is not None:
-        saved_as = _choose_solved_format(encoder, request)
+        saved_as = _choose_solved_format(form, request)
     return Tuning(
         **vars(target),
         available=available.train.examples,
@@ -196,6 +204,7 @@ def resolve(
         settings=settings,
         work=count(settings),
         classifier=classifier,
+        form=form,
         cache_limit=cache_limit,
         saved_as=saved_as,
         plans=plans,
@@ -205,7 +214,7 @@ def resolve(
 
 
 def _list_solved(
-    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target
+    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target, form: Form | None
 ) -> Sequence[int] | None:
     """Return the states on which the head of a plan is solved; None if it is trained.
 
@@ -213,22 +222,27 @@ def _list_solved(
         InputError: if only a solved head would show at which state it is best.
     """
     rule = ""
-    if target.task.kind not in SOLVED:
-        rule = f"of {describe_kind(target.task.kind)} is trained"
-    elif target.encoder.family.final_norm is not None:
-        rule = f"of {target.shape.family} reads a normed state, and is trained"
-    elif request.trains or target.method != FULL:
+    if request.trains or target.method != FULL:
         rule = "is trained where an option such as --epochs says how"
+    elif form is None:
+        kind = describe_kind(target.task.kind)
+        rule = f"of {target.shape.family} for {kind} is trained, since it is no layer on one state"
     if rule and spec.finds_state:
         raise InputError(
             f"{BEST_HEAD} finds its state by solving heads, but a head {rule}; name the state, as "
             f"in head:{target.encoder.blocks}, or leave such options out"
         )
-    if rule or plan.tuned or plan.embeddings:
+    if rule or not _solves(plan, request, target.method):
         return None
     if not spec.finds_state:
         return [plan.head]
     return [state for state in range(1, plan.head + 1) if _can_cut(state, target.shape.weights)]
+
+
+def _solves(plan: Plan, request: TuneRequest, method: Method) -> bool:
+    """Return whether a plan's head is solved if it has a form for that."""
+    alone = not (plan.tuned or plan.embeddings)
+    return alone and method == FULL and not request.trains
 
 
 def _can_cut(state: int, weights: Sequence[int]) -> bool:
@@ -383,9 +397,11 @@ def _count_work(training: Examples, validation: Examples) -> Callable[..., Work]
     )
 
 
-def _rate(spec: PlanSpec, choice: Choice, request: TuneRequest, target: Target) -> RatedPlan:
+def _rate(
+    spec: PlanSpec, choice: Choice, request: TuneRequest, target: Target, form: Form | None
+) -> RatedPlan:
     """Return a plan with its learning rates, or with the states whose heads are solved instead."""
-    states = _list_solved(spec, choice.plan, request, target)
+    states = _list_solved(spec, choice.plan, request, target, form)
     if states is not None:
         return RatedPlan(choice, (), states)
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
@@ -408,10 +424,10 @@ def _choose_format(method: Method, classifier: Classifier, request: TuneRequest)
     return saved_as
 
 
-def _choose_solved_format(encoder: Encoder, request: TuneRequest) -> SavedAs:
+def _choose_solved_format(form: Form | None, request: TuneRequest) -> SavedAs:
     if request.save_dtype not in (None, "float32"):
         raise InputError(
             f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
             "leave it out, or give `epochs` to train the head"
         )
-    return "checkpoint" if can_average(encoder) else "ours"
+    return "checkpoint" if form is not None and form.classifier == "family" else "ours"

@@ -33,7 +33,6 @@ from layerscout.models import (
     warn_of_dropped_words,
 )
 from layerscout.plans import (
-    Classifier,
     Cost,
     Plan,
     Settings,
@@ -213,8 +212,7 @@ def _choose_writer(
         case "ours":
             from layerscout.models import save_trained
 
-            classifier = "mean-linear" if tuning.solves else tuning.classifier
-            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": classifier}
+            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.reads}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
@@ -241,7 +239,7 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "device": tuning.encoder.device.type,
         "fresh_head": tuning.request.draws_head,
         "save_dtype": tuning.save_dtype,
-        "classifier": "mean-linear" if tuning.solves else tuning.classifier,
+        "classifier": tuning.reads,
         "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
     }
@@ -313,14 +311,14 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
 
 def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
     """Count what solving a head costs: one pass, and a block more where one averages."""
-    classifier: Classifier = "family" if solution.normed else "mean-linear"
-    shape = tuning.encoder.shape(len(tuning.task.labels), tuning.task.kind, classifier)
+    form = solution.form
+    shape = tuning.encoder.shape(len(tuning.task.labels), tuning.task.kind, form.classifier)
     once = replace(work, epochs=1)
     passed = cost(Plan((), shape.blocks), shape, once)  # all states are read
     kept = cost(Plan((), solution.solved.state), shape, once)
     weights = solution.solved.head
     block = parameters = 0.0
-    if solution.normed:
+    if form.averages:
         block = block_flops(shape, once.tokens)
         parameters = shape.parameters.blocks[solution.solved.state - 1]
     return Cost(

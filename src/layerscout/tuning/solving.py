@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from layerscout.data import Split, evaluate, require_validation, settle_thresholds
+from layerscout.data import (
+    Split,
+    Targets,
+    evaluate,
+    make_targets,
+    require_validation,
+    settle_thresholds,
+)
 from layerscout.errors import InputError
-from layerscout.models import can_average, norm_means
 from layerscout.plans import ranges
 from layerscout.progress import Show
 from layerscout.states import (
@@ -22,6 +28,7 @@ from layerscout.states import (
     make_accelerator,
     pool_states,
 )
+from layerscout.tuning.forms import Form
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.stepping import Epoch, Run
 
@@ -45,17 +52,15 @@ class Judged:
 
     Attributes:
         split: the rows.
-        which: the split that each is from.
+        which: the split that each answer is from.
         logits: (n, K).
         folds: that the rows were left out in; 1 where they were left out at once.
-        dealt: the fold of each row, where there are several.
     """
 
     split: Split
     which: Sequence[str]
     logits: np.ndarray
     folds: int
-    dealt: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +68,16 @@ class Solution:
     """A solved head, and what it took.
 
     Attributes:
-        solved: the head, on states 1 to L as `normed` says, from all labelled rows but test rows.
-        normed: each mean is brought to one scale first, as an averaging block does.
+        solved: the head, on states 1 to L as its form reads them, from all labelled rows but test
+            rows.
+        form: what it reads, and what it is the last layer of.
         judged: what is reported of it.
         pooled: what it was solved from.
         warnings: what the reader of the result should know.
     """
 
     solved: SolvedHead
-    normed: bool
+    form: Form
     judged: Judged
     pooled: Pooled
     warnings: tuple[str, ...]
@@ -80,11 +86,11 @@ class Solution:
         """Return what `result.json` holds of it."""
         return {
             "state": self.solved.state,
-            "pooling": "mean-all",
+            "pooling": self.form.pooling,
             "shrinkage": self.solved.shrinkage,
             "factor": self.solved.factor,
-            "examples": self.pooled.rows,
-            "judged": len(self.judged.split),
+            "examples": self.pooled.examples,
+            "judged": self.judged.split.examples,
             "folds": self.judged.folds,
             "losses": {str(state): loss for state, loss in self.solved.losses.items()},
         }
@@ -92,24 +98,21 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """The means of all tokens of the labelled rows, from one pass for whatever is solved.
+    """The pooled tokens of the labelled rows, from one pass for whatever is solved.
 
     Attributes:
         splits: the states of training and validation, by name.
+        examples: how many they are of.
         seconds: of the forward pass.
         cached: whether the states were found in the cache.
         warnings: what the reader of the result should know.
     """
 
     splits: Mapping[str, States]
+    examples: int
     seconds: float
     cached: bool
     warnings: tuple[str, ...]
-
-    @property
-    def rows(self) -> int:
-        """How many rows both splits have."""
-        return sum(states.shape[1] for states in self.splits.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,7 @@ class _Chosen:
 
     splits: Sequence[States]
     numbers: Sequence[int]
-    normed: bool
+    form: Form
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -129,8 +132,7 @@ class _Chosen:
         return len(self.numbers)
 
     def __getitem__(self, at: int) -> np.ndarray:
-        state = np.concatenate([split[self.numbers[at]] for split in self.splits])
-        return norm_means(state) if self.normed else state.astype(np.float64)
+        return self.form.read(np.concatenate([split[self.numbers[at]] for split in self.splits]))
 
 
 def solve(
@@ -154,29 +156,26 @@ def solve(
     # It loads SciPy, 0.2 s of a processor, which no other plan needs.
     from layerscout.scores import find_losses
 
-    started, metric = perf_counter(), tuning.settings.metric
-    validation = require_validation(tuning.task)
-    split = tuning.task.train.join(validation)
-    which = np.repeat(["training", "validation"], [len(tuning.task.train), len(validation)])
-    normed, folds = can_average(tuning.encoder), _deal(split)
-    solved = _solve(tuning, list(pooled.splits.values()), states, split, folds)
+    started, metric, form = perf_counter(), tuning.settings.metric, find_form(tuning)
+    split = tuning.task.train.join(require_validation(tuning.task))
+    answers = _answer(tuning, split)
+    folds = _deal(split, answers)
+    solved = _solve(tuning, list(pooled.splits.values()), states, answers, folds)
     left_out, parts = solved.rows, len(np.unique(folds[0, solved.rows]))
-    judged = Judged(
-        split.take(left_out),
-        which[left_out].tolist(),
-        solved.held_out,
-        folds=parts,
-        dealt=folds[0, left_out],
-    )
+    sizes = len(tuning.training.answers), len(tuning.validation.answers)
+    which = np.repeat(["training", "validation"], sizes)[left_out].tolist()
+    judged = Judged(split, which, solved.held_out, parts)
+    if len(left_out) < len(answers):  # of texts that have one class each
+        judged = replace(judged, split=split.take(left_out))
     if beside:
         judged = judge_beside(tuning, pooled, states)
-    labels, logits = judged.split.labels, judged.logits
-    loss = float(find_losses(labels, logits).mean())
-    thresholds = settle_thresholds(tuning.settings.threshold, labels, logits)
-    value = evaluate(metric, labels, logits, thresholds=thresholds)
+    right, logits = _answer(tuning, judged.split), judged.logits
+    loss = float(find_losses(right.labels, logits).mean())
+    thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
+    value = evaluate(metric, right.labels, logits, tags=right.tags, thresholds=thresholds)
     run = Run(None, tuning.request.seed[0], [Epoch(1, solved.losses[solved.state], loss, value)])
     run.seconds["train"] = perf_counter() - started
-    return run, Solution(solved, normed, judged, pooled, _warn_of_states(pooled, states))
+    return run, Solution(solved, form, judged, pooled, _warn_of_states(pooled, states))
 
 
 def judge_beside(tuning: Tuning, pooled: Pooled, states: Sequence[int]) -> Judged:
@@ -186,28 +185,41 @@ def judge_beside(tuning: Tuning, pooled: Pooled, states: Sequence[int]) -> Judge
         UnsolvableError: if no state tells the training rows apart.
     """
     training, validation = tuning.task.train, require_validation(tuning.task)
-    solved = _solve(tuning, [pooled.splits["training"]], states, training, _deal(training))
-    chosen = _Chosen([pooled.splits["validation"]], [solved.state], can_average(tuning.encoder))
-    which = ["validation"] * len(validation)
-    return Judged(validation, which, solved.head(chosen[0]), 1)
+    answers = _answer(tuning, training)
+    folds = _deal(training, answers)
+    solved = _solve(tuning, [pooled.splits["training"]], states, answers, folds)
+    chosen = _Chosen([pooled.splits["validation"]], [solved.state], find_form(tuning))
+    logits = solved.head(chosen[0])
+    return Judged(validation, ["validation"] * len(logits), logits, 1)
+
+
+def find_form(tuning: Tuning) -> Form:
+    """Return the form of the heads that are solved."""
+    assert tuning.form is not None, "there are such heads"
+    return tuning.form
+
+
+def _answer(tuning: Tuning, split: Split) -> Targets:
+    return make_targets(split, tuning.task.kind, tuning.task.labels)
 
 
 def _solve(
     tuning: Tuning,
     pooled: Sequence[States],
     states: Sequence[int],
-    split: Split,
+    answers: Targets,
     folds: np.ndarray,
 ) -> SolvedHead:
-    """Solve a head on each of some states of the rows of a split; states keep their numbers."""
+    """Solve a head on each of some states for these answers; states keep their numbers."""
     from layerscout.scores import solve_head
 
-    chosen = _Chosen(pooled, states, can_average(tuning.encoder))
+    chosen = _Chosen(pooled, states, find_form(tuning))
     metric, classes = tuning.settings.metric, len(tuning.task.labels) or None
-    solved = solve_head(chosen, split.labels, folds, metric=metric, classes=classes)
+    metric = "macro_f1" if metric == "entity_f1" else metric  # which needs more than scores
+    solved = solve_head(chosen, answers.labels, folds, metric=metric, classes=classes)
     if solved is None:
         raise UnsolvableError(
-            f"no head can be solved for {tuning.task.name}: its {len(split)} labelled examples "
+            f"no head can be solved for {tuning.task.name}: its {len(answers)} labelled examples "
             "have the same state, or cannot be left out in turns; give more examples, or --epochs "
             "to train it"
         )
@@ -227,8 +239,8 @@ def _warn_of_states(pooled: Pooled, states: Sequence[int]) -> tuple[str, ...]:
 
 
 def pool(tuning: Tuning, show: Show) -> Pooled:
-    """Average the tokens of both splits at every state, or find them in the cache."""
-    encoder, started = tuning.encoder, perf_counter()
+    """Pool the tokens of both splits at every state, or find them in the cache."""
+    encoder, started, pooling = tuning.encoder, perf_counter(), find_form(tuning).pooling
     splits: Mapping[str, Examples] = {
         "training": tuning.training,
         "validation": tuning.validation,
@@ -248,45 +260,49 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
             pooled = pool_states(
                 encoder,
                 split.tokens,
-                ("mean-all",),
+                (pooling,),
                 limit=limit,
                 fingerprint=fingerprint,
                 progress=advance,
             )
-            states[name] = pooled.states["mean-all"]
+            states[name] = pooled.states[pooling]
             cached &= bool(pooled.cached)
             warnings |= dict.fromkeys([pooled.warning] if pooled.warning else [])
     show("solving the head", 0, 1)
-    return Pooled(states, perf_counter() - started, cached, tuple(warnings))
+    return Pooled(states, total, perf_counter() - started, cached, tuple(warnings))
 
 
-def _deal(split: Split) -> np.ndarray:
-    """Deal the rows of a split, those of one text together; see `deal`."""
+def _deal(split: Split, answers: Targets) -> np.ndarray:
+    """Deal answers, those of one text together; see `deal`."""
     texts = [*zip(split.texts, split.pairs or split.texts, strict=True)]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return deal(split.labels, np.array([numbers[text] for text in texts]))
+    own = np.array([numbers[text] for text in texts])
+    return deal(answers.labels, own if answers.tags is None else own[answers.tags.sentences])
 
 
 def deal(labels: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Deal rows into folds, (R, n), several times if they are few.
 
     Rows with the same number, from 0, stay together. Those of a class that has only one such number
-    are in no fold.
+    are in no fold, unless rows with one number have several classes, as the words of a sentence.
     """
     from layerscout.scores import deal_groups
 
     y = labels[np.unique(own, return_index=True)[1]]
-    deals = min(MOST_DEALS, -(-ENOUGH // len(y)))
-    folds = np.stack([deal_groups(y, seed, groups=FOLDS, least=0) for seed in range(deals)])
+    if labels.dtype.kind == "i" and (labels != y[own]).any():
+        deals = range(min(MOST_DEALS, -(-ENOUGH // len(labels))))
+        return np.stack([deal_groups(labels, n, own, groups=FOLDS, least=0) for n in deals])
+    deals = range(min(MOST_DEALS, -(-ENOUGH // len(y))))
+    folds = np.stack([deal_groups(y, n, groups=FOLDS, least=0) for n in deals])
     if y.dtype.kind == "i":
         folds = np.where(np.bincount(y)[y] == 1, -1, folds)
     return folds[:, own]
 
 
 def list_parameters(solution: Solution) -> dict[str, torch.Tensor]:
-    """Return the parameters of a linear layer on the mean, by their names there."""
-    head = solution.solved.head
+    """Return the parameters of the layer that was solved, by their names in the model."""
+    head, name = solution.solved.head, solution.form.output
     return {
-        "classifier.weight": torch.from_numpy(head.weights).float(),
-        "classifier.bias": torch.from_numpy(head.bias).float(),
+        f"{name}.weight": torch.from_numpy(head.weights).float(),
+        f"{name}.bias": torch.from_numpy(head.bias).float(),
     }

@@ -1,0 +1,102 @@
+"""Solved heads beside those on means: of words, and of the token that a family's head reads."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+from conftest import whole_only
+from inputs import expect_refused
+from layerscout.data import evaluate, make_targets
+from layerscout.scores import deal_groups, solve_head
+from layerscout.states import pool_states
+from layerscout.tuning import tune
+from tuned import load, words_task
+
+
+def judge_words(folder, words):
+    """Run a saved model on each sentence; take what it says at the first piece of each word."""
+    model = AutoModelForTokenClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    found = []
+    for sentence in words:
+        text, options = " ".join(sentence), {"return_offsets_mapping": True}
+        inputs = tokenizer(text, return_tensors="pt", **options)
+        ends = inputs.pop("offset_mapping")[0, :, 1].tolist()
+        with torch.no_grad():
+            logits = model(**inputs).logits[0].double().numpy()
+        starts = np.cumsum([0, *(len(word) + 1 for word in sentence[:-1])])
+        first = [next(n for n, end in enumerate(ends) if end > start) for start in starts]
+        found.append(logits[first])
+    return model, np.concatenate(found)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["bert", "modernbert", *whole_only("distilbert", "electra", "deberta")],
+)
+def test_the_saved_head_of_words_is_the_solved_one(family, tmp_path):
+    brought = {"classes": 2} if family == "modernbert" else {}  # with a dense layer that is its own
+    encoder, task = load(tmp_path / family, family, **brought), words_task(60, 30)
+    task = replace(task, test=task.validation)
+    result = tune(encoder, task, "head:best", progress=False)
+    result.save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    solved = content["solved"]
+    assert content["saved_as"] == "checkpoint" and solved["pooling"] == "first"
+    assert solved["examples"] == solved["judged"] == 90 and solved["folds"] == 5
+    model, logits = judge_words(tmp_path / "out" / "model", task.test.words)
+    assert model.config.num_hidden_layers == solved["state"] == content["plan"]["head"]
+    assert content["parameters"]["total"] == sum(p.numel() for p in model.parameters())
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    tested = np.stack(rows[rows["split"] == "test"]["logits"])
+    np.testing.assert_allclose(logits, tested, atol=1e-3 * tested.std())
+
+    # The head once more: on all words, the folds being of sentences.
+    split = task.train.join(task.validation)
+    answers = make_targets(split, task.kind, task.labels)
+    tokens = encoder.tokenize_split(split)
+    states = pool_states(encoder, tokens, ("first",), limit=0).states["first"]
+    if family == "modernbert":
+        read = model.get_submodule("head").double()
+        norm = encoder.model.final_norm
+        states = [norm(torch.from_numpy(state)).double() for state in states]
+        states = [read(state).detach().numpy() for state in states]
+    y, sentences = answers.labels, answers.tags.sentences
+    deals = range(-(-500 // len(y)))
+    folds = np.stack([deal_groups(y, n, sentences, groups=5, least=0) for n in deals])
+    again = solve_head([*states][1:], y, folds, metric="macro_f1", classes=3)
+    assert again.state + 1 == solved["state"] and again.shrinkage == solved["shrinkage"]
+    np.testing.assert_allclose(
+        model.classifier.weight.detach().numpy(), again.head.weights, rtol=1e-3, atol=1e-3
+    )
+    left_out = np.stack(rows[rows["split"] != "test"]["logits"])
+    np.testing.assert_allclose(left_out, again.held_out, atol=5e-3 * left_out.std())
+    value = evaluate("entity_f1", y, left_out, tags=answers.tags)
+    assert content["metrics"]["entity_f1"] == pytest.approx(value)
+
+
+def test_words_of_rare_tags_and_single_sentences(bert):
+    task = words_task(30, 10)
+    rare = task.train.labels.copy()
+    rare[rare == 2], rare[5] = 1, 2  # a tag of one word
+    train = replace(task.train, labels=rare)
+    content = tune(bert, replace(task, train=train), "head:best", progress=False).content
+    assert np.isfinite(list(content["solved"]["losses"].values())).all()
+    one = replace(task, train=task.train.take(np.array([0])))
+    alone = tune(bert, one, "head:2", progress=False, against="(4, 4, 4)", epochs=1)
+    assert "no head can be solved" not in " ".join(alone.warnings)
+
+
+def test_words_that_are_all_alike_are_one_line(bert):
+    task = words_task(20, 10)
+    splits = [
+        replace(split, texts=["cat"] * len(split), words=[("cat",)] * len(split), labels=labels)
+        for split, labels in ((task.train, np.arange(20) % 2), (task.validation, np.arange(10) % 2))
+    ]
+    task = replace(task, train=splits[0], validation=splits[1])
+    expect_refused("no head can be solved", tune, bert, task, "head:best", progress=False)

@@ -144,3 +144,22 @@ def test_where_no_state_tells_examples_apart_the_head_starts_at_random(bert, cap
     ]
     assert found[0]["runs"][0]["curve"] == found[1]["runs"][0]["curve"]
     assert "so the head starts at random" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["classes", "several"])
+def test_a_start_lies_between_how_frequent_classes_are_and_the_solved_head(bert, kind, monkeypatch):
+    task, layers = TASKS[kind](), {}
+    for share in (0.0, 0.25, 1.0):
+        monkeypatch.setattr("layerscout.tuning.starting.SHARE", share)
+        tuning, model, training = start(bert, task)
+        solve_start(tuning, model, training)
+        last = list_head_layers(model)[-1]
+        layers[share] = torch.cat([last.weight, last.bias[:, None]], dim=1).detach().numpy()
+    np.testing.assert_allclose(layers[0.25], 0.75 * layers[0.0] + 0.25 * layers[1.0], atol=1e-5)
+    y, start_bias = training.answers.labels, layers[0.0][:, -1]
+    assert not layers[0.0][:, :-1].any()
+    if kind == "several":
+        shares, found = y.mean(axis=0), 1 / (1 + np.exp(-start_bias))
+    else:
+        shares, found = np.bincount(y) / len(y), np.exp(start_bias) / np.exp(start_bias).sum()
+    np.testing.assert_allclose(found, shares, atol=0.03)

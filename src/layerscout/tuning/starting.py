@@ -18,8 +18,9 @@ from layerscout.tuning.stepping import weigh_classes
 DEVIATION, ABOVE = 0.5, 1.0
 # Answers that a start is solved on, about: more of them cost more than they tell.
 ENOUGH = 10_000
-# By how much the logits of a start are less than those of the solved head.
-SHARE = 1.0
+# How far logits of a start go from how frequent classes are towards those of the solved head. One
+# that is solved fully leaves the features no reason to move.
+SHARE = 0.3
 
 
 def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
@@ -56,15 +57,26 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
     )
     if solved is None:
         return False
-    head = solved.head.scale(SHARE)
+    head = solved.head if y.dtype.kind == "f" else solved.head.scale(SHARE)
     with torch.no_grad():
         last.weight.copy_(torch.from_numpy(head.weights))
         if bias:
             start = torch.from_numpy(head.bias)
+            if y.dtype.kind != "f" and inputs.ndim == 2:  # no choice is the more frequent one
+                start += (1 - SHARE) * torch.from_numpy(_find_base(y, len(start)))
             if tuning.settings.class_weights:  # as if all classes were as frequent
                 start += weigh_classes(training, model).log()
             last.bias.copy_(start)
     return True
+
+
+def _find_base(y: np.ndarray, outputs: int) -> np.ndarray:
+    """Return the logits that say how frequent each class or label is."""
+    several = y.dtype.kind == "b"
+    counts = y.sum(axis=0) if several else np.bincount(y, minlength=outputs)
+    shares = (counts + 0.5) / (len(y) + 1)
+    base: np.ndarray = np.log(shares / (1 - shares) if several else shares)
+    return base
 
 
 def list_head_layers(model: Any) -> list[nn.Linear]:

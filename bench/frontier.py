@@ -79,10 +79,12 @@ def list_contenders(model: str, task: str, rows: int) -> Iterator[Contender]:
     few = rows < 1000
     epochs = {64: 50, 256: 25, 1000: 7}.get(rows, 5) if task != "emotions27" else 40
     top, mean = BLOCKS[model], ("--classifier", "mean-linear")
-    if model != SMOLLM2:  # the other heads are solved as well; a decoder's are trained
+    if model != SMOLLM2:
         yield Contender("free head", None, ("--plan", "head:best"), 0.3)
+    # Solved as well, but for a decoder's.
+    trained = "trained " if model == SMOLLM2 else ""
     for name, state in (("head on the mean", 2 * top // 3), ("head on the top's mean", top)):
-        yield Contender(name, None, ("--plan", f"head:{state}", *mean), 0.3)
+        yield Contender(trained + name, None, ("--plan", f"head:{state}", *mean), 0.3)
     # Of decoders one tunes LoRA's matrices. They are merged, which a head on the mean rules out.
     method = ("--method", "lora") if model == SMOLLM2 else ()
     name, third = ("top third", method) if method else ("top third, head on its mean", mean)
@@ -146,9 +148,9 @@ def list_runs() -> list[Run]:
     """List everything, small groups first."""
     groups = [(MINILM, task, 64) for task in ("sst2", "cola")]
     groups += [(MINILM, task, 256) for task in ("sst2", "mrpc", "emotions27")]
+    groups += [(MPNET, "sst2", 64), (MPNET, "sst2", 256)]
     groups += [(MINILM, task, 1000) for task in TASKS]
-    groups += [(MPNET, "sst2", 64), (MINILM, "sst2", 4000)]
-    groups += [(MPNET, "sst2", 256), (MPNET, "cola", 1000)]
+    groups += [(MINILM, "sst2", 4000), (MPNET, "cola", 1000)]
     groups += [(SMOLLM2, "sst2", 64), (SMOLLM2, "cola", 1000), (SMOLLM2, "sst2", 1000)]
     return [
         Run(model, task, rows, 0, contender)

@@ -4,8 +4,7 @@
 
 A line of JSON for each contender of each cell (model, task, texts per class, draw); what has one is
 not done again. The states of all texts of a task come from one pass, as for tune, and are kept in
-the cache. One thread; seconds are of the processor. `--check N` tunes N cells by the command's own
-way, and compares what it predicts.
+the cache. One thread; seconds are of the processor.
 """
 
 import argparse
@@ -48,6 +47,8 @@ RECORDS = Path(__file__).parent / "solved" / "records.jsonl"
 KEY = ("model", "task", "per_class", "draw", "contender")
 WORDS, TOP, PLAIN = "counting words", "regression on the top state", "the same, C = 1"
 SAME, BEST = "regression on the state of head:best", "head:best"
+# The whole of it, for so many texts of each class in one draw.
+TUNED, CHECKED = "tune --plan head:best", (32, 0)
 CONTENDERS = (WORDS, TOP, PLAIN, SAME, BEST)
 
 
@@ -92,6 +93,7 @@ class Read:
         forward: seconds of the processor for a text.
     """
 
+    encoder: Encoder
     task: Texts
     states: np.ndarray
     normed: np.ndarray
@@ -107,7 +109,7 @@ class Read:
         started = time.process_time()
         pool_states(encoder, few, ("mean-all",), limit=0)
         forward = (time.process_time() - started) / len(few)
-        return cls(task, states, normed, forward)
+        return cls(encoder, task, states, normed, forward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +187,21 @@ class Cell:
             "weighted": float(sum(p * hit[truth == k].mean() for k, p in enumerate(shares))),
         }
 
+    def tune(self) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the logits of the test rows by the saved model of `tune`, in place of the parts.
+
+        Its last rows are given as validation, so that they are dealt into the same folds.
+        """
+        task, most = self.read.task, len(self.rows) - len(self.rows) // 10
+        given = [
+            ([task.texts[row] for row in rows], [task.names[task.y[row]] for row in rows])
+            for rows in (self.rows[:most], self.rows[most:], task.test)
+        ]
+        labelled = ls.Task.from_lists(*given[0], name="draw", validation=given[1], test=given[2])
+        result = ls.tune(self.read.encoder, labelled, "head:best", progress=False, cache_limit=0)
+        rows = np.array(result.predictions["split"]) == "test"
+        return np.stack(result.predictions["logits"])[rows], {}
+
 
 def pack(right: np.ndarray) -> str:
     """Write which rows were right, and how many there are."""
@@ -205,6 +222,7 @@ WORKS: Mapping[str, Work] = {
     PLAIN: lambda cell: (cell.regress_plainly(cell.read.states[-1]), {}),
     BEST: lambda cell: cell.solve(),
     SAME: lambda cell: (cell.regress(cell.read.states[cell.solved.state]), {}),
+    TUNED: lambda cell: cell.tune(),
 }
 
 
@@ -227,6 +245,7 @@ def run(given: argparse.Namespace) -> None:
                 for n in PER_CLASS
                 for d in DRAWS
                 for name in WORKS
+                if name != TUNED or (n, d) == CHECKED
                 if (model, task, n, d, name) not in done
             ]
             if not left:
@@ -348,6 +367,20 @@ def say_gain(gain: tuple[float, float]) -> str:
     return f"{value:+.1f} ({value - half:+.1f} to {value + half:+.1f})"
 
 
+def say_same(cells: Cells) -> str:
+    """Say whether `tune` makes the same of rows as its parts do here."""
+    tuned = [key[:3] for key in cells.groups if key[3] == TUNED]
+    same = [
+        cells.groups[*key, BEST][CHECKED[1]]["right"] == cells.groups[*key, TUNED][0]["right"]
+        for key in tuned
+    ]
+    return (
+        f"Heads are solved here as `tune` solves them, from states of one pass for all draws. "
+        f"`layerscout.tune` itself was run on {len(same)} of the cells, and its saved model is "
+        f"right about the very same test rows in {sum(same)}."
+    )
+
+
 def list_sizes(cells: Cells) -> list[tuple[str, list[tuple[str, str, int]]]]:
     """List what is averaged over tasks, with its name: each model and size, then all."""
     models = dict.fromkeys(one["model"] for one in cells.records)
@@ -444,6 +477,7 @@ def write(records: Sequence[Mapping[str, Any]], path: Path) -> None:
         tabulate_averages(cells),
         f"Of the {len(cells.list_cells(None, None))} cells below, the interval of the difference "
         f"lies wholly below −1 in {len(behind)}.",
+        say_same(cells),
         CONCLUSION,
         "## Seconds",
         tabulate_seconds(cells),

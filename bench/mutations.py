@@ -367,8 +367,8 @@ FAULTS = (
     ),
     Fault(
         "scores/solving.py",
-        "logits[number, own] = head(H[own].",
-        "logits[number] = head(H.",
+        "logits[number, own] = head(H[own])",
+        "logits[number] = head(H)",
         "a solved head is judged on the rows that it was solved with",
         ("scores/test_solving.py",),
     ),
@@ -387,8 +387,8 @@ FAULTS = (
         ("scores/test_solving.py", "tuning/test_solved_heads.py"),
     ),
     Fault(
-        "tuning/solving.py",
-        "return norm_means(state) if self.normed else state",
+        "tuning/forms.py",
+        "return norm_means(state)",
         "return state",
         "a head is solved on other features than its block gives",
         ("tuning/test_solved_heads.py",),

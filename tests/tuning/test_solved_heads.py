@@ -16,7 +16,7 @@ from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
 from layerscout.tuning import tune
 from tiny import SENTENCES, tiny_checkpoint
-from tuned import choices_task, task_of
+from tuned import task_of
 
 
 def task_by_words(kind="classes", n=60):
@@ -203,7 +203,6 @@ def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
 @pytest.mark.parametrize(
     ("task", "options", "words"),
     [
-        (choices_task(), {}, "head:best finds its state by solving heads"),
         (task_of(), {"epochs": 2}, "where an option such as --epochs says how"),
         (task_of(), {"save_dtype": "float16"}, "saved in float32 … leave it out"),
         (task_of(), {"checkpoints": {1: "none"}}, "`checkpoints` need epochs"),

@@ -7,7 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForTokenClassification, AutoTokenizer
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 
 from conftest import whole_only
 from inputs import expect_refused
@@ -15,7 +20,8 @@ from layerscout.data import evaluate, make_targets
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
 from layerscout.tuning import tune
-from tuned import load, words_task
+from layerscout.tuning.solving import deal
+from tuned import choices_task, load, task_of, words_task
 
 
 def judge_words(folder, words):
@@ -100,3 +106,82 @@ def test_words_that_are_all_alike_are_one_line(bert):
     ]
     task = replace(task, train=splits[0], validation=splits[1])
     expect_refused("no head can be solved", tune, bert, task, "head:best", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("llama", {}),
+        ("bert", {"classifier": "family"}),
+        *whole_only(("modernbert", {"classes": 2}), ("gpt2", {}), ("gemma2", {})),
+    ],
+)
+def test_the_saved_head_on_a_token_is_the_solved_one(family, options, tmp_path):
+    brought = {name: options[name] for name in options if name == "classes"}
+    asked = {name: options[name] for name in options if name == "classifier"}
+    encoder, task = load(tmp_path / family, family, **brought), task_of(60, 30, classes=3)
+    task = replace(task, test=task.validation)
+    tune(encoder, task, "head:best", progress=False, **asked).save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    decoder = family not in ("bert", "modernbert")
+    assert content["solved"]["pooling"] == ("last" if decoder else "cls")
+    assert content["settings"]["classifier"] == "family" and content["saved_as"] == "checkpoint"
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model").eval()
+    assert content["parameters"]["total"] == sum(p.numel() for p in model.parameters())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    tested = np.stack(rows[rows["split"] == "test"]["logits"])
+    given = []
+    layer = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
+    layer.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+
+    def run(text):
+        with torch.no_grad():
+            said = model(**tokenizer(text, return_tensors="pt")).logits[0].double().numpy()
+        read = given.pop()[0].double().numpy()
+        return said, read[-1] if read.ndim == 2 else read
+
+    logits = np.stack([run(text)[0] for text in task.test.texts])
+    np.testing.assert_allclose(logits, tested, atol=2e-3 * tested.std())
+
+    # The head once more, from what the saved model's own layer is given.
+    split = task.train.join(task.validation)
+    H = np.stack([run(text)[1] for text in split.texts])
+    y, numbers = split.labels, {text: n for n, text in enumerate(dict.fromkeys(split.texts))}
+    folds = deal(y, np.array([numbers[text] for text in split.texts]))
+    bias = layer.bias is not None
+    again = solve_head([H], y, folds, metric="accuracy", classes=3, bias=bias)
+    assert again.shrinkage == content["solved"]["shrinkage"]
+    assert bias != decoder
+    np.testing.assert_allclose(
+        H @ layer.weight.detach().double().numpy().T,
+        H @ again.head.weights.T,
+        atol=1e-2 * tested.std(),
+    )
+
+
+def test_the_saved_head_of_choices_is_the_solved_one(bert, tmp_path):
+    task = choices_task(60, 30, choices=3)
+    task = replace(task, test=task.validation)
+    tune(bert, task, "head:best", progress=False).save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert content["solved"]["examples"] == content["solved"]["judged"] == 90
+    rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
+    assert rows["split"].tolist() == ["training"] * 60 + ["validation"] * 30 + ["test"] * 30
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "out" / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    test = task.test
+    inputs = tokenizer(test.texts, list(test.pairs), padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**{k: v.reshape(30, 3, -1) for k, v in inputs.items()}).logits.numpy()
+    tested = np.stack(rows[rows["split"] == "test"]["logits"])
+    np.testing.assert_allclose(logits, tested, atol=1e-3 * tested.std())
+    assert not model.classifier.bias.any()
+
+
+def test_a_head_behind_random_layers_is_trained(tmp_path):
+    """RoBERTa's encoder brings no dense layer for classes."""
+    encoder = load(tmp_path, "roberta")
+    options = {"progress": False, "measure": "metric", "classifier": "family"}
+    assert tune(encoder, task_of(), "head:2", **options).content["solved"] is None
+    expect_refused("head:best finds its state", tune, encoder, task_of(), "head:best", **options)

@@ -38,9 +38,9 @@ class LinearHead:
     bias: Float64[np.ndarray, " K"]
 
     def __call__(self, H: np.ndarray) -> Float64[np.ndarray, "n K"]:
-        """Return the logits of states (n, d)."""
+        """Return the logits of states (n, d), or of choices (n, C, d), where K = C."""
         logits: np.ndarray = H @ self.weights.T + self.bias
-        return logits
+        return logits.reshape(len(H), -1)
 
     def scale(self, factor: float) -> LinearHead:
         """Return the head whose logits are `factor` times these."""
@@ -179,9 +179,13 @@ def _shortlist(
     """Return the states, in order, whose ridge regression is best on rows left out."""
     values: dict[int, float] = {}
     for s in range(len(states)):
-        H = np.asarray(states[s], np.float64)
+        H, of, examples = np.asarray(states[s], np.float64), folds, None
+        if H.ndim == 3:  # each choice by itself, and then the one that looks right most
+            examples = np.repeat(np.arange(len(H)), H.shape[1])
+            right = (np.arange(H.shape[1]) == y[:, None]).ravel().astype(np.int64)
+            H, of = H.reshape(-1, H.shape[2]), folds[examples]
         if np.isfinite(H).all():
-            value = measure_quality(H, y, folds, metric).value
+            value = measure_quality(H, y if examples is None else right, of, metric, examples).value
             if value is not None:
                 values[s] = value
     return sorted(sorted(values, key=lambda s: (-values[s], s))[:SHORTLIST])
@@ -200,7 +204,7 @@ def _predict_without(
     for fold in np.unique(folds[folds >= 0]):
         own = folds == fold
         for number, head in enumerate(solve_path(H[~own], y[~own], outputs, bias)):
-            logits[number, own] = head(H[own].reshape(-1, H.shape[-1])).reshape(-1, outputs)
+            logits[number, own] = head(H[own])
     return logits
 
 

@@ -55,6 +55,11 @@ class Form:
         return read
 
     @property
+    def bias(self) -> bool:
+        """Whether the solved layer has one."""
+        return self.head is None or self.head.output[1].bias is not None
+
+    @property
     def output(self) -> str:
         """The name of the solved layer in the model that is saved, where no block averages."""
         return "classifier" if self.head is None else self.head.output[0]
@@ -63,14 +68,13 @@ class Form:
 def choose_form(encoder: Encoder, task: Task, request: TuneRequest) -> Form | None:
     """Return the form of the heads that are solved for a task; None where heads are trained.
 
-    That is where the family's own head reads several tokens, through layers that are random yet, or
-    has no bias.
+    That is where the family's own head reads several tokens, or through layers that are random yet.
     """
     normed = encoder.family.final_norm is not None  # which a mean of states would have to be first
     if task.kind in OF_MEANS and request.classifier != "family" and not normed:
         averages = can_average(encoder)
         return Form("mean-all", "family" if averages else "mean-linear", averages)
-    if request.classifier == "mean-linear" or task.kind == "multiple_choice":
+    if request.classifier == "mean-linear":
         return None
     try:
         pooling = choose_head_pooling(encoder, task.kind)
@@ -78,6 +82,4 @@ def choose_form(encoder: Encoder, task: Task, request: TuneRequest) -> Form | No
         return None
     fresh, seed = request.draws_head, request.seed[0]
     head = take_family_head(encoder, task.labels, task.kind, seed=seed, fresh_head=fresh)
-    if head is None or head.output[1].bias is None:
-        return None
-    return Form(pooling, "family", head=head)
+    return None if head is None else Form(pooling, "family", head=head)

@@ -122,6 +122,7 @@ class _Chosen:
     splits: Sequence[States]
     numbers: Sequence[int]
     form: Form
+    choices: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +133,9 @@ class _Chosen:
         return len(self.numbers)
 
     def __getitem__(self, at: int) -> np.ndarray:
-        return self.form.read(np.concatenate([split[self.numbers[at]] for split in self.splits]))
+        state = np.concatenate([split[self.numbers[at]] for split in self.splits])
+        read = self.form.read(state)
+        return read if self.choices == 1 else read.reshape(-1, self.choices, read.shape[1])
 
 
 def solve(
@@ -188,7 +191,8 @@ def judge_beside(tuning: Tuning, pooled: Pooled, states: Sequence[int]) -> Judge
     answers = _answer(tuning, training)
     folds = _deal(training, answers)
     solved = _solve(tuning, [pooled.splits["training"]], states, answers, folds)
-    chosen = _Chosen([pooled.splits["validation"]], [solved.state], find_form(tuning))
+    states, choices = [solved.state], answers.choices
+    chosen = _Chosen([pooled.splits["validation"]], states, find_form(tuning), choices)
     logits = solved.head(chosen[0])
     return Judged(validation, ["validation"] * len(logits), logits, 1)
 
@@ -213,10 +217,13 @@ def _solve(
     """Solve a head on each of some states for these answers; states keep their numbers."""
     from layerscout.scores import solve_head
 
-    chosen = _Chosen(pooled, states, find_form(tuning))
+    form = find_form(tuning)
+    chosen = _Chosen(pooled, states, form, answers.choices)
     metric, classes = tuning.settings.metric, len(tuning.task.labels) or None
     metric = "macro_f1" if metric == "entity_f1" else metric  # which needs more than scores
-    solved = solve_head(chosen, answers.labels, folds, metric=metric, classes=classes)
+    solved = solve_head(
+        chosen, answers.labels, folds, metric=metric, classes=classes, bias=form.bias
+    )
     if solved is None:
         raise UnsolvableError(
             f"no head can be solved for {tuning.task.name}: its {len(answers)} labelled examples "
@@ -245,12 +252,12 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
         "training": tuning.training,
         "validation": tuning.validation,
     }
-    total, done = sum(len(split) for split in splits.values()), 0
+    total, done, choices = sum(map(len, splits.values())), 0.0, tuning.training.answers.choices
 
     def advance(rows: np.ndarray) -> None:
         nonlocal done
-        done += len(rows)
-        show("all states, once", done, total, f"{done:,} of {total:,} examples")
+        done += len(rows) / choices
+        show("all states, once", done, total, f"{int(done):,} of {total:,} examples")
 
     limit = tuning.cache_limit
     fingerprint = fingerprint_encoder(encoder, encoder.blocks) if limit else None
@@ -277,6 +284,8 @@ def _deal(split: Split, answers: Targets) -> np.ndarray:
     texts = [*zip(split.texts, split.pairs or split.texts, strict=True)]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     own = np.array([numbers[text] for text in texts])
+    if answers.choices > 1:  # which of them is right is no class
+        return deal(np.zeros(len(answers)), np.arange(len(answers)))
     return deal(answers.labels, own if answers.tags is None else own[answers.tags.sentences])
 
 
@@ -302,7 +311,7 @@ def deal(labels: np.ndarray, own: np.ndarray) -> np.ndarray:
 def list_parameters(solution: Solution) -> dict[str, torch.Tensor]:
     """Return the parameters of the layer that was solved, by their names in the model."""
     head, name = solution.solved.head, solution.form.output
-    return {
-        f"{name}.weight": torch.from_numpy(head.weights).float(),
-        f"{name}.bias": torch.from_numpy(head.bias).float(),
-    }
+    found = {f"{name}.weight": torch.from_numpy(head.weights).float()}
+    if solution.form.bias:
+        found[f"{name}.bias"] = torch.from_numpy(head.bias).float()
+    return found

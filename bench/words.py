@@ -54,7 +54,7 @@ Tasks with a label for every word (WNUT 17, entities) and with several labels fo
   text in the middle of this model. With a linear head on the mean of the tokens, which is what a
   scan judges, the advised plan gains 16 points and comes within 3 of full fine-tuning and of the
   best plan of its cost; but transformers has no class for such a head (`--classifier mean-linear`
-  saves a small folder instead of a checkpoint).
+  saves a folder for sentence-transformers instead).
 - **Words peak lower than sentences** on the base model: by the default score at state 4 of 12, the
   sentences of SST-2 at 9, pairs of RTE at 7 and emotions at 6. On the small one all peak at 3 of 6.
 - **Heads of words and of several labels need their own learning rate.** Tuned in full with the head

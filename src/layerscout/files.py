@@ -243,7 +243,7 @@ def _sha256(path: Path, inode: int, changed: int) -> str:
 
 
 # What sentence-transformers and ONNX have in the folder of a checkpoint.
-FORMAT_FOLDERS = ("1_Pooling", "onnx")
+FORMAT_FOLDERS = ("0_Transformer", "1_Pooling", "2_Dense", "onnx")
 
 
 def check_output_folder(path: Path, *files: str) -> None:

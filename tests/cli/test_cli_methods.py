@@ -62,8 +62,7 @@ def logits_of(model, source, out, reviews):
     ("plan", "method", "more"),
     [
         *(("(2, 3, 3)", method, ()) for method in OPTIONS),
-        # What is no checkpoint of the family is a small folder, however it was tuned.
-        *(("(2, 3, 3)", m, ("--classifier", "mean-linear")) for m in ("full", "adapter")),
+        ("(2, 3, 3)", "adapter", ("--classifier", "mean-linear")),
         ("(2, 3, 3)", "lora", ("--keep-adapter",)),
         *whole_only(*(("top:1", method, ()) for method in OPTIONS)),
     ],

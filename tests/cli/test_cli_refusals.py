@@ -51,11 +51,19 @@ REFUSALS = {
         "misspelt format": (["--export", "onx"], "unknown format 'onx'"),
         "format of an adapter": (
             ["--export", "sentence-transformers", "--method", "adapter"],
-            "--export needs a whole checkpoint",
+            "format sentence-transformers needs a whole model",
         ),
         "format of a mean": (
             ["--export", "sentence-transformers", "--classifier", "mean-linear"],
-            "--export needs a whole",
+            "is one of sentence-transformers with its head",
+        ),
+        "format of a head on the mean": (
+            ["--export", "sentence-transformers-classifier"],
+            "needs a linear head on the mean of the tokens",
+        ),
+        "two formats in one place": (
+            ["--export", "sentence-transformers,sentence-transformers-classifier"],
+            "are the same files",
         ),
         "private": (["--private"], "--private needs --push-to-hub"),
     },

@@ -108,7 +108,6 @@ def test_truncation_is_the_model_loaded_shorter(tuned):
 @pytest.mark.parametrize(
     "options",
     [
-        {"classifier": "mean-linear"},
         {"method": "adapter"},
         {"method": "prefix-tuning"},
         {"method": "adapter", "classifier": "mean-linear", "edits": "skip:2"},

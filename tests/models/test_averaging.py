@@ -298,6 +298,24 @@ def test_further_formats(tmp_path):
     assert json.loads((folder / "modules.json").read_text())[1]["path"] == "1_Pooling"
 
 
+@pytest.mark.parametrize("family", EACH)
+def test_sentence_transformers_gives_the_logits(family, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    base, folder = saved(tmp_path, family)
+    assert add_formats(folder, ["sentence-transformers-classifier"]) == ()
+    parts = json.loads((folder / "modules.json").read_text())
+    assert [part["path"] for part in parts] == ["", "1_Pooling", "2_Dense"]
+    found = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    inputs = AutoTokenizer.from_pretrained(folder)(
+        TEXTS, padding=True, truncation=True, return_tensors="pt"
+    )
+    assert_close(found, means_of(base, inputs, STATE))
+    # It is an ordinary checkpoint still.
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert_close(logits_of(model, inputs), means_of(base, inputs, STATE))
+    assert Encoder.load(folder, device="cpu").averages
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("family", AVERAGED)
 def test_the_graph_of_onnx_has_the_mean_inside(family, tmp_path):

@@ -451,5 +451,5 @@ def test_a_tuned_model_keeps_the_type_of_its_checkpoint(method, stored, asked, d
     ids=["adapter", "kept", "mean-linear"],
 )
 def test_a_type_is_for_whole_checkpoints(options, encoder):
-    words, options = "only the trained parameters, in float32", options | {"save_dtype": "bfloat16"}
+    words, options = "is always in float32 … leave it out", options | {"save_dtype": "bfloat16"}
     expect_refused(words, cheaply, encoder, telling_task(n=40), "(2, 3, 3)", **options)

@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from layerscout.data import Targets
-from layerscout.models import load as load_saved, locate_parameters, make_classifier
+from layerscout.models import (
+    load as load_saved,
+    locate_parameters,
+    make_classifier,
+    make_trainable,
+    save_trained,
+)
 from layerscout.plans import make_plan
 from layerscout.states import Examples, compute_logits
 from tiny import SENTENCES
@@ -69,8 +75,17 @@ def test_what_is_saved_is_loaded_again(tmp_path, method, plan):
     assert result.content["settings"]["classifier"] == "mean-linear"
     result.save(tmp_path / "out")
     card = (tmp_path / "out" / "model" / "README.md").read_text()
-    assert "layerscout.load" in card
+    assert ("layerscout.load" if method == "adapter" else "SentenceTransformer") in card
     assert not differing(copied(load_saved(tmp_path / "out" / "model")), copied(result.model))
+
+
+def test_a_folder_of_the_former_form_is_still_loaded(tmp_path):
+    bert = load(tmp_path / "bert")
+    model = make_classifier(bert, make_plan("(3, 3, 3)", 4), NAMES, classifier="mean-linear")
+    trainable = make_trainable(model, "top:1", "full")
+    options = {"classifier": "mean-linear", "max_length": 64}
+    save_trained(trainable, bert, tmp_path / "former", **options)
+    assert not differing(copied(load_saved(tmp_path / "former")), copied(model))
 
 
 def test_tamkins_preset_asks_for_it(tmp_path):

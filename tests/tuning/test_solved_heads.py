@@ -180,7 +180,7 @@ def test_what_cannot_be_compared_with_leaves_the_trained_plan(bert, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["mpnet", "albert"])
-def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
+def test_where_no_block_can_average_it_is_one_of_sentence_transformers(family, tmp_path):
     import layerscout
 
     base = tiny_checkpoint(tmp_path / family, family)
@@ -188,16 +188,19 @@ def test_where_no_block_can_average_the_folder_is_ours(family, tmp_path):
     task = replace(task, test=task.validation)
     tune(base, task, "head:3", progress=False).save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert content["saved_as"] == "ours" and content["solved"]["state"] == 3
+    assert content["saved_as"] == "sentence-transformers" and content["solved"]["state"] == 3
     total = content["parameters"]["total"]
     rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet").query("split == 'test'")
     model = layerscout.load(tmp_path / "out" / "model")
     assert total == sum(parameter.numel() for parameter in model.parameters())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model" / "0_Transformer")
     inputs = tokenizer(list(rows["text"]), padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         logits = model(**inputs).logits.double().numpy()
     np.testing.assert_allclose(logits, np.stack(rows["logits"]), atol=1e-3)
+    words = "the format sentence-transformers is the encoder without its head"
+    options = {"progress": False, "formats": ["sentence-transformers"]}
+    expect_refused(words, tune, base, task, "head:3", **options)
 
 
 @pytest.mark.parametrize(

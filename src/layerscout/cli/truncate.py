@@ -39,7 +39,7 @@ def truncate(
         check_checkpoint(output)
         from layerscout import models
 
-        formats = models.check_formats(export.split(",") if export else ())
+        formats = models.check_formats(export.split(",") if export else (), "family")
         warnings = models.truncate(model, head, output, untie=untie)
     warn(warnings)
     if not quiet:

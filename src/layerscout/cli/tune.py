@@ -63,7 +63,8 @@ class Running(Options):
     overwrite: bool = option(False)
     """Replace the result of another training in the output folder, finished or not."""
     export: str | None = option(None)
-    """Also write these formats into model/: sentence-transformers, onnx."""
+    """Also write these formats into model/: sentence-transformers (the encoder alone),
+    sentence-transformers-classifier (a head on the mean), onnx."""
     push_to_hub: str | None = option(None)
     """Push model/ to the hub under this name, such as me/reviews."""
     private: bool = option(False)
@@ -118,6 +119,7 @@ def tune(
                 scan=scanned,
                 cache_limit=limit,
                 checkpoints={n: output / "epochs" / str(n) for n in running.save_epochs},
+                formats=formats,
                 snapshots=output / "snapshots",
                 resume=running.resume,
                 track=running.track,
@@ -152,14 +154,10 @@ def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
     from layerscout import models, tuning
 
     tuning.check_single(running.save_epochs, request)
-    formats = models.check_formats(running.export.split(",") if running.export else ())
     method = request.method
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
-    if formats and (apart or request.keep_adapter or request.classifier == "mean-linear"):
-        raise InputError(
-            "--export needs a whole checkpoint, but this tuning saves only the trained "
-            "parameters; leave it out"
-        )
+    saved: models.Saved | None = "parameters" if apart or request.keep_adapter else None
+    formats = models.check_formats(running.export.split(",") if running.export else (), saved)
     if running.push_to_hub is not None:
         models.check_push(running.push_to_hub, overwrite=running.overwrite)
     return formats

@@ -227,6 +227,11 @@ def check_heads(
             f"heads are not tuned again for {describe_kind(task.kind)}; leave out --tune-heads and "
             "--original"
         )
+    if request.tune_heads and heads[0].dense is not None:
+        raise InputError(
+            f"the head of {heads[0].name} reads all tokens, so it cannot be tuned on the state of "
+            "a single one; leave out --tune-heads"
+        )
     if heads and "truncate" not in ablations:
         raise InputError("heads are tuned again at every state; add the edit truncate")
     for encoder in heads:

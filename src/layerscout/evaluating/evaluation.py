@@ -195,10 +195,12 @@ def evaluate(
             below = replace(extractor, encoder=original)
             fresh = partial(make_family_head, original, task.labels, kind=task.kind)
             curves["tuned_original"] = tune_heads(below, few, fresh, by, request)
-    described, warnings = _describe_result(model, metric, task, outputs, thresholds)
+    described, warnings = _describe_result(metric, task, outputs, thresholds)
+    saved_as = "checkpoint" if encoder.dense is None else "sentence-transformers"
     known = [*encoder.notes, *origin.warn(task), *task.warnings]
     content = {
         **described,
+        "saved_as": "ours" if holds_trained(model) else saved_as,
         "model": describe_model(encoder, task),
         "original": None if original is None else describe_model(original, task),
         "tuning": origin.tuning,
@@ -226,7 +228,7 @@ def _check_model(model: str | Path, *, trains: bool) -> None:
 
 
 def _describe_result(
-    model: str | Path, metric: str, task: Task, outputs: Outputs, thresholds: np.ndarray | None
+    metric: str, task: Task, outputs: Outputs, thresholds: np.ndarray | None
 ) -> tuple[dict[str, Any], Sequence[str]]:
     """Return what `evaluate.json` holds of the whole model, and warnings of what it predicts."""
     split, targets, training = require_validation(task), outputs.targets, task.train.labels
@@ -241,7 +243,6 @@ def _describe_result(
         "by_name": result.by_name,
         "majority": judge_majority(task.kind, metric, training, targets),
         "confusion": result.confusion,
-        "saved_as": "ours" if holds_trained(model) else "checkpoint",
     }
     return described, result.warnings
 

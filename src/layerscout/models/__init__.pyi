@@ -17,7 +17,6 @@ from .classifiers import (
     build as build,
     find_head_token as find_head_token,
     keep_thresholds as keep_thresholds,
-    load_tuned_classifier as load_tuned_classifier,
     make_classifier as make_classifier,
     match_columns as match_columns,
     note_classes as note_classes,
@@ -60,6 +59,7 @@ from .families import (
     read_token as read_token,
 )
 from .formats import (
+    Saved as Saved,
     add_formats as add_formats,
     check_formats as check_formats,
 )
@@ -98,6 +98,7 @@ from .saved_adapters import (
     save_peft as save_peft,
     save_trained as save_trained,
 )
+from .sentence_classifiers import export_mean as export_mean
 from .shapes import (
     make_config as make_config,
     model_class as model_class,
@@ -110,4 +111,5 @@ from .tokens import (
     warn_of_cut_inputs as warn_of_cut_inputs,
     warn_of_dropped_words as warn_of_dropped_words,
 )
+from .tuned_classifiers import load_tuned_classifier as load_tuned_classifier
 from .versions import find_oldest as find_oldest

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
+from torch import Tensor
 
 from layerscout.data import Kind, describe_kind
 from layerscout.errors import InputError
@@ -51,6 +52,16 @@ def can_average(encoder: Encoder) -> bool:
     # Which some of DeBERTa's first version have: it mixes the heads of attention once more.
     mixed = getattr(config, "talking_head", False)
     return encoder.family.averaged is not None and square and not mixed
+
+
+def find_linear_head(model: Any) -> tuple[Tensor, Tensor]:
+    """Return weights (K, d) and biases (K,) of a head on the mean that a block averages.
+
+    They are those of normed means, whatever the family's head does to stay linear.
+    """
+    places, named = locate_parameters(model), dict(model.named_parameters())
+    dense, shift, out, start = (named[name].double() for name in places if places[name] == "head")
+    return (out @ dense).float().detach(), (out @ shift + start).float().detach()
 
 
 def make_averaging_classifier(

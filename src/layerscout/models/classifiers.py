@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import Kind, are_ids, describe_kind, join_names, pair_classes
+from layerscout.data import Kind, are_ids, join_names, pair_classes
 from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
     AVERAGING,
-    ENDINGS,
     base_of,
     cut_config,
     family_of,
@@ -162,49 +161,6 @@ def find_head_token(model: Any) -> ReadToken | None:
     if getattr(model.config, "classifier_pooling", "cls") not in ("cls", "bos"):
         return None
     return family_of(model).reads
-
-
-def load_tuned_classifier(encoder: Encoder, kind: Kind = "classification") -> Any:
-    """Load the checkpoint of an encoder with the head that was tuned on it.
-
-    Args:
-        encoder: names the checkpoint.
-        kind: of the task.
-
-    Returns:
-        The transformers model, in float32, on the encoder's device and in eval mode.
-
-    Raises:
-        InputError: if the checkpoint has no head that was tuned for such a task.
-    """
-    config = copy.deepcopy(encoder.model.config)
-    if encoder.averages:
-        if encoder.precision != "float32":
-            raise InputError(
-                f"the head of {encoder.name} reads a mean that needs float32, got "
-                f"{encoder.precision}; use --precision float32"
-            )
-        count_averaging(config)
-    auto, ending = model_class(config, kind), ENDINGS[kind]
-    if config.architectures and not config.architectures[0].endswith(ending):
-        raise InputError(
-            f"{encoder.name} is a {config.architectures[0]}, which is not tuned for "
-            f"{describe_kind(kind)}; tune it first with layerscout tune"
-        )
-    several = "multi_label_classification"
-    problem = getattr(config, "problem_type", None)
-    if problem is not None and (problem == several) != (kind == several):
-        raise InputError(
-            f"{encoder.name} is tuned for {problem.replace('_', ' ')}, and the task is one of "
-            f"{describe_kind(kind)}; give the data that it was tuned for"
-        )
-    model, report = encoder.load_as(auto, config, part="head")
-    if missing := sorted(report["missing_keys"]):
-        raise InputError(
-            f"{encoder.name} has no tuned head for {describe_kind(kind)} ({missing[0]} is "
-            "missing); tune it first with layerscout tune"
-        )
-    return model.to(encoder.device).eval()
 
 
 def count_averaging(config: Any) -> None:
@@ -377,7 +333,7 @@ def note_classes(encoder: Encoder, labels: Sequence[str], kind: Kind, seed: int)
         encoder: of the checkpoint that may bring it.
         labels, kind, seed: as for `make_classifier`.
     """
-    if encoder.averages:
+    if encoder.reads_mean:
         return [
             f"the head of {encoder.name} is linear on the mean of the tokens, from which no other "
             "can start, so the whole head starts anew"
@@ -408,7 +364,7 @@ def _load_head(
         The head by name, whose tensors nobody changes; the names of what the checkpoint does not
         bring; and how its output layer is used, where the names of the classes do not tell.
     """
-    fresh = fresh or encoder.averages  # a head that was solved, and scaled to be linear
+    fresh = fresh or encoder.reads_mean  # another function of the states
     config = _label_config(cut_config(encoder.model.config, 1), labels, kind)
     key = auto, config.to_json_string(use_diff=False), seed, fresh
     if encoder in _LAST and _LAST[encoder][0] == key:

@@ -36,7 +36,7 @@ from layerscout.models.devices import (
 )
 from layerscout.models.families import Family
 from layerscout.models.forward import entering_blocks, last_state, resume_at, run_until
-from layerscout.models.hub import locate_checkpoint
+from layerscout.models.hub import find_dense, locate_checkpoint
 from layerscout.models.pooling import make_pooler
 from layerscout.models.shapes import model_shape
 from layerscout.models.tokens import Tokens, tokenize_texts, tokenize_words
@@ -117,7 +117,7 @@ class Encoder:
         # Not float16, whose range the sums of a deep network leave.
         if where.type != "cpu" and computed == "bfloat16" and holds_exactly(model, computed):
             shorten_weights(model, computed)
-        local = str(name) == "demo" or Path(name).expanduser().is_dir()
+        local = str(name) == "demo" or Path(name).expanduser().is_dir() or find_dense(folder)
         return cls(
             name=str(name),
             source=str(folder.resolve()) if local else str(name),
@@ -171,6 +171,16 @@ class Encoder:
         """L, the number of blocks; one that averages for the head is none of them."""
         config = self.model.config
         return int(config.num_hidden_layers) - getattr(config, AVERAGING, False)
+
+    @property
+    def dense(self) -> Path | None:
+        """The folder of the checkpoint's head, where that is a linear layer on the mean."""
+        return find_dense(self.source)
+
+    @property
+    def reads_mean(self) -> bool:
+        """Whether the checkpoint's head is linear on the mean of the tokens."""
+        return self.averages or self.dense is not None
 
     @property
     def editing(self) -> dict[str, Any] | None:

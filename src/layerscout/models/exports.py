@@ -85,11 +85,18 @@ def _write_model(
 ) -> Iterator[Path]:
     """Write weights and the configuration into a folder that replaces `folder` once it is whole."""
     with quiet_transformers(), replace_folder(Path(folder)) as temporary:
-        model.save_pretrained(temporary, state_dict=weights)
-        config = copy.deepcopy(model.config)
-        config.dtype = dtype  # as it is stored, and not as the library holds it
-        save_config(config, temporary)
+        write_weights(model, weights, dtype, temporary)
         yield temporary
+
+
+def write_weights(
+    model: Any, weights: Mapping[str, Tensor], dtype: torch.dtype | None, folder: Path
+) -> None:
+    """Write weights and the configuration, which says what they are stored in."""
+    model.save_pretrained(folder, state_dict=weights)
+    config = copy.deepcopy(model.config)
+    config.dtype = dtype  # as it is stored, and not as the library holds it
+    save_config(config, folder)
 
 
 def round_weights(model: Any, dtype: Computed) -> None:
@@ -124,7 +131,8 @@ def truncate(
     blocks = encoder.blocks
     head = check_integer("head", head, 1, blocks - 1, remedy=f"{model} has {blocks} blocks")
     local = encoder.revision is None
-    if local and place.resolve() == Path(encoder.source).resolve():
+    source = Path(encoder.source).resolve()
+    if local and place.resolve() == (source if encoder.dense is None else source.parent):
         raise InputError(f"{folder} holds the model to truncate; choose another folder")
     # As the file says it, which is not how an encoder computes.
     config = read_config(encoder.name, locate_checkpoint(encoder.name))
@@ -140,6 +148,8 @@ def truncate(
         from layerscout.models.edits import copy_shared_weights
 
         copy_shared_weights(str(model), base_of(short)[0], encoder.family, head)
+    if encoder.dense is not None:
+        warnings.append(f"the linear head of {model} on the mean of the tokens was left out")
     heads = [
         name
         for name in head_modules(short, locate_parameters(short))
@@ -178,7 +188,7 @@ def _load_whole(encoder: Encoder, config: Any) -> tuple[Any, set[str], list[str]
     config.dtype = None  # so that the weights themselves are asked
     model, report = encoder.load_as(kind, config, dtype="auto")
     missing = set(report["missing_keys"])
-    if encoder.averages:  # BERT's pooler is a part of the head
+    if encoder.reads_mean:  # BERT's pooler is a part of the head
         missing |= {key for key in model.state_dict() if key.startswith("pooler.")}
     lacking = sorted(key for key in missing if "pooler." not in key)
     if lacking:

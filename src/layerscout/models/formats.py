@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,18 +24,41 @@ from layerscout.files import (
     read_json,
     replace_files,
 )
-from layerscout.models.architecture import (
-    AVERAGING,
-)
+from layerscout.models.architecture import AVERAGING, ENDINGS
+from layerscout.models.averaging import find_linear_head
 from layerscout.models.checkpoints import load_config, load_pretrained
 from layerscout.models.configurations import read_config
 from layerscout.models.devices import quiet_transformers
-from layerscout.models.hub import locate_checkpoint
+from layerscout.models.encoder import Encoder
+from layerscout.models.hub import find_dense, locate_checkpoint
+from layerscout.models.sentence_classifiers import POOLING, describe_pooling, write_parts
+from layerscout.models.tuned_classifiers import load_tuned_classifier, read_kind
 
-FORMATS = ("sentence-transformers", "onnx")
+SENTENCES, CLASSIFIER, ONNX = FORMATS = (
+    "sentence-transformers",
+    "sentence-transformers-classifier",
+    "onnx",
+)
 
-# The folder and file names are those that sentence-transformers and the hub look for.
-POOLING, GRAPH = Path("1_Pooling") / "config.json", Path("onnx") / "model.onnx"
+# What is saved of a model: whole with its family's own head, or one for choices; with a block that
+# averages for the head; as a classifier of sentence-transformers; or what was trained alone.
+Saved = Literal["family", "choices", "averaging", "mean", "parameters"]
+
+# Why a model cannot have a format, and what to do instead.
+_APART = "needs a whole model, but this tuning saves only the trained parameters; leave it out"
+_REFUSED: Mapping[tuple[str, Saved], str] = {
+    (SENTENCES, "mean"): "is the encoder without its head, but this model is one of "
+    "sentence-transformers with its head; leave it out",
+    **dict.fromkeys(
+        [(CLASSIFIER, "family"), (CLASSIFIER, "choices")],
+        "needs a linear head on the mean of the tokens, which this model does not have; use a plan "
+        "such as head:best, or the classifier mean-linear",
+    ),
+    (ONNX, "choices"): "cannot have a model of multiple choice; leave it out",
+    **{(name, "parameters"): _APART for name in FORMATS},
+}
+
+GRAPH = Path("onnx") / "model.onnx"
 
 # What logits may differ by; the dtype is float32 in both.
 TOLERANCE = 1e-4
@@ -49,16 +71,27 @@ _TEXTS = (
 )
 
 
-def check_formats(names: Sequence[str]) -> tuple[str, ...]:
-    """Check that formats are known and their libraries are installed.
+def check_formats(names: Sequence[str], saved: Saved | None = None) -> tuple[str, ...]:
+    """Check that formats are known, their libraries are installed, and a model can have them.
+
+    Args:
+        names: of the formats.
+        saved: what is saved of the model, if that is known.
 
     Raises:
-        InputError: if one is not.
+        InputError: if one is not, or the model cannot have it.
     """
     for name in names:
         if name not in FORMATS:
             raise make_unknown_error("format", name, FORMATS)
-    needed = ("onnx", "onnxscript", "onnxruntime") if "onnx" in names else ()
+        if saved is not None and (name, saved) in _REFUSED:
+            raise InputError(f"the format {name} {_REFUSED[name, saved]}")
+    if {SENTENCES, CLASSIFIER} <= {*names}:
+        raise InputError(
+            f"the formats {SENTENCES} and {CLASSIFIER} are the same files without and with the "
+            "head; give one of them"
+        )
+    needed = ("onnx", "onnxscript", "onnxruntime") if ONNX in names else ()
     if any(find_spec(library) is None for library in needed):
         raise InputError(
             "the format onnx needs libraries that are not installed; run: "
@@ -70,51 +103,61 @@ def check_formats(names: Sequence[str]) -> tuple[str, ...]:
 def add_formats(
     folder: str | Path, names: Sequence[str], *, base: str | Path | None = None
 ) -> tuple[str, ...]:
-    """Add formats to the folder of a checkpoint, which stays an ordinary one of transformers.
+    """Add formats to the folder of a model, which stays what it is.
 
     sentence-transformers gets the encoder without its head, with a pooling: that of `base`, or
-    else the mean of the tokens, of a decoder the last one. onnx has the whole model.
+    else the mean of the tokens, of a decoder the last one. sentence-transformers-classifier has a
+    head on the mean. onnx has the whole model, from tokens to logits.
 
     Args:
-        folder: of a checkpoint, such as `model/` of a tuning.
-        names: of "sentence-transformers" and "onnx".
+        folder: of a model, such as `model/` of a tuning.
+        names: of the formats.
         base: the model that it was made from, of which the pooling is kept if it has one.
 
     Returns:
         Warnings: what else the base has for sentence-transformers, which is not kept.
 
     Raises:
-        InputError: if there is no such format, its libraries are not installed, or `folder` holds
-            no checkpoint.
+        InputError: if there is no such format, its libraries are not installed, the model cannot
+            have it, or `folder` holds none.
         LayerscoutError: if a format cannot be made of this model; the others are written.
     """
-    path = Path(folder).expanduser()
-    formats, warned = check_formats(names), list[str]()
-    if "sentence-transformers" in formats:
+    path, warned = Path(folder).expanduser(), list[str]()
+    formats = check_formats(names)
+    check_formats(names, saved := _find_saved(path))
+    if SENTENCES in formats:
         warned += _add_sentence_transformers(path, base)
-    if "onnx" in formats:  # last, since it may fail
+    if CLASSIFIER in formats and saved != "mean":  # which it is already
+        encoder = Encoder.load(path, device="cpu")
+        head = find_linear_head(load_tuned_classifier(encoder, read_kind(encoder.model.config)))
+        write_parts(path, describe_pooling(encoder.model.config.hidden_size), dense=head)
+    if ONNX in formats:  # last, since it may fail
         _add_onnx(path)
     return tuple(warned)
+
+
+def _find_saved(folder: Path) -> Saved:
+    """Find what a folder holds.
+
+    Raises:
+        InputError: if it holds no model.
+    """
+    place = locate_checkpoint(str(folder))
+    config = read_config(str(folder), place)
+    if find_dense(place) is not None:
+        return "mean"
+    if getattr(config, AVERAGING, False):
+        return "averaging"
+    kind = (config.architectures or [""])[0]
+    return "choices" if kind.endswith(ENDINGS["multiple_choice"]) else "family"
 
 
 def _add_sentence_transformers(folder: Path, base: str | Path | None) -> list[str]:
     config, family = load_config(str(folder))
     own = None if base is None else locate_checkpoint(str(base))
-    pooling = _read_object(own, POOLING) or {
-        # The names that all versions of the library read.
-        "word_embedding_dimension": config.hidden_size,
-        "pooling_mode_mean_tokens": family.reads != "last",
-        "pooling_mode_lasttoken": family.reads == "last",
-    }
-    library, place = "sentence_transformers.models", POOLING.parent.name
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": f"{library}.Transformer"},
-        {"idx": 1, "name": "1", "path": place, "type": f"{library}.Pooling"},
-    ]
-    make_output_folder(folder / POOLING.parent)
-    with replace_files(folder / POOLING, folder / "modules.json") as temporary:
-        for file, content in zip(temporary, (pooling, modules), strict=True):
-            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    takes = "lasttoken" if family.reads == "last" else "mean_tokens"
+    pooling = _read_object(own, POOLING) or describe_pooling(config.hidden_size, takes)
+    write_parts(folder, pooling)
     warned = _list_left_out(own, str(base))
     if _read_object(folder, "config.json").get(AVERAGING):
         warned.append(
@@ -154,26 +197,41 @@ def _list_left_out(folder: Path | None, base: str) -> list[str]:
     return [f"sentence-transformers gets no {', '.join(names)} of {base}: {remedy}"]
 
 
-def _add_onnx(folder: Path) -> None:
+def _load_whole(folder: Path) -> tuple[Any, Any]:
+    """Load the tokenizer of a folder, and its model in eval mode and float32, with any head.
+
+    Raises:
+        LayerscoutError: if transformers has no such class.
+    """
     import transformers
     from transformers import AutoTokenizer
 
-    config = read_config(str(folder), locate_checkpoint(str(folder)))
+    place = locate_checkpoint(str(folder))
+    config = read_config(str(folder), place)
+    if find_dense(place) is not None:
+        encoder = Encoder.load(folder, device="cpu")
+        return encoder.tokenizer, load_tuned_classifier(encoder, read_kind(config))
     kind = (config.architectures or [""])[0]
-    if kind.endswith("ForMultipleChoice") or not hasattr(transformers, kind):
+    if not hasattr(transformers, kind):
         raise LayerscoutError(f"{folder} is a {kind or 'model of no class'}, not exported to ONNX")
+    tokenizer = load_pretrained(AutoTokenizer, folder, config=config)
+    options = {"config": config, "dtype": torch.float32}
+    return tokenizer, load_pretrained(getattr(transformers, kind), folder, **options).eval()
+
+
+def _add_onnx(folder: Path) -> None:
     make_output_folder(folder / GRAPH.parent)
     with replace_files(folder / GRAPH) as (temporary,):
         try:
-            tokenizer = load_pretrained(AutoTokenizer, folder, config=config)
-            options = {"config": config, "dtype": torch.float32}
-            model = load_pretrained(getattr(transformers, kind), folder, **options).eval()
+            tokenizer, model = _load_whole(folder)
             model.config.use_cache = False  # of keys and values, which is for generating text
             traced, *checked = (
                 dict(tokenizer(texts, padding=True, return_tensors="pt")) for texts in _TEXTS
             )
             _export_graph(model, traced, temporary)
             off = float(np.max([_compare(model, inputs, temporary) for inputs in checked]))
+        except LayerscoutError:
+            raise
         except Exception as error:  # torch's exporter raises errors of all kinds
             raise LayerscoutError(
                 f"{folder} cannot be exported to ONNX: {first_line(error)}; the checkpoint itself "

@@ -17,6 +17,9 @@ WEIGHT_FILES = (*_SAFE, *_PICKLED)
 ADAPTER = "adapter_config.json"
 # What was trained apart from its base.
 TRAINED = "trained.safetensors"
+# Where a classifier for sentence-transformers has its encoder and its linear head.
+TRANSFORMER, DENSE = "0_Transformer", "2_Dense"
+_WITHIN = (f"{TRANSFORMER}/*", f"{DENSE}/config.json", f"{DENSE}/model.safetensors")
 # What sentence-transformers puts on a model, which no state depends on.
 _BESIDE = ("1_Pooling/config.json", "modules.json", "config_sentence_transformers.json")
 
@@ -31,14 +34,29 @@ def holds_trained(folder: str | Path) -> bool:
     return (Path(folder).expanduser() / TRAINED).is_file()
 
 
+def find_dense(encoder: str | Path) -> Path | None:
+    """Find the folder of the linear head on the mean beside that of an encoder, if it has one."""
+    place = Path(encoder)
+    dense = place.parent / DENSE
+    return dense if place.name == TRANSFORMER and (dense / "config.json").is_file() else None
+
+
+def _enter(folder: Path) -> Path:
+    """Return the encoder's folder: within that of a classifier for sentence-transformers."""
+    inner = folder / TRANSFORMER
+    return inner if (inner / "config.json").is_file() and find_dense(inner) else folder
+
+
 def list_checkpoint_files(name: str) -> list[Path]:
-    """List the files that a checkpoint is read from; see `Encoder.load`.
+    """List the files that a checkpoint is read from, with its head; see `Encoder.load`.
 
     Raises:
         InputError: if there is no such checkpoint.
     """
     folder = locate_checkpoint(name)
     files = {path for pattern in (*_SETUP, *WEIGHT_FILES) for path in folder.glob(pattern)}
+    if (dense := find_dense(folder)) is not None:
+        files |= {*dense.iterdir()}
     return sorted(path for path in files if path.is_file())
 
 
@@ -66,7 +84,7 @@ def locate_checkpoint(name: str) -> Path:
             "(merge_and_unload), or tune without --keep-adapter"
         )
     if (path / "config.json").is_file():
-        return path
+        return _enter(path)
     if path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf"))):
         raise InputError(
             f"{name} holds quantised weights (GGUF), and states and gradients need floating point; "
@@ -92,7 +110,8 @@ def _fetch(name: str) -> Path:
     )
     try:
         with announce_waiting(awaited):
-            folder = Path(snapshot_download(name, allow_patterns=[*_SETUP, *_SAFE, *_BESIDE]))
+            wanted = [*_SETUP, *_SAFE, *_BESIDE, *_WITHIN]
+            folder = _enter(Path(snapshot_download(name, allow_patterns=wanted)))
             if not any(folder.glob("model*.safetensors")):
                 snapshot_download(name, allow_patterns=list(_PICKLED))
             return folder

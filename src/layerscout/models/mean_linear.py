@@ -37,9 +37,15 @@ class MeanLinear(PreTrainedModel):  # type: ignore[misc]  # of an untyped librar
         return model
 
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, **inputs: Any
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **inputs: Any,
     ) -> SequenceClassifierOutput:
         """Return the logits, (b, K)."""
+        if token_type_ids is not None:  # which not every encoder takes
+            inputs["token_type_ids"] = token_type_ids
         states = self.encoder(
             input_ids=input_ids, attention_mask=attention_mask, **inputs
         ).last_hidden_state

@@ -19,8 +19,9 @@ from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder, hash_base
 from layerscout.models.exports import save_tokenizer
-from layerscout.models.hub import TRAINED
+from layerscout.models.hub import TRAINED, TRANSFORMER, find_dense
 from layerscout.models.methods import TrainableModel, make_trainable
+from layerscout.models.tuned_classifiers import load_tuned_classifier, read_kind
 from layerscout.models.versions import save_config
 from layerscout.plans import (
     METHODS,
@@ -130,6 +131,8 @@ def save_trained(
 def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
     """Load a model that adapters or prefix-tuning tuned: its base, with what was trained put in.
 
+    A classifier for sentence-transformers is loaded as well, which is whole.
+
     Args:
         folder: where `tune` saved it.
         base: the folder or hub id of the base, if it is not where it was then.
@@ -142,7 +145,10 @@ def load(folder: str | Path, base: str | Path | None = None, *, device: str = "c
         InputError: if the folder is broken or of something else, there is no such base, or it is
             not the one that was tuned.
     """
-    return load_trained(folder, base, device=device)[1]
+    if find_dense(Path(folder).expanduser() / TRANSFORMER) is None:
+        return load_trained(folder, base, device=device)[1]
+    encoder = Encoder.load(folder, device=device)
+    return load_tuned_classifier(encoder, read_kind(encoder.model.config))
 
 
 def load_trained(

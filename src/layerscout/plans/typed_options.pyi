@@ -159,6 +159,10 @@ class TuneOptions(TypedDict, total=False):
     overwrite: bool
     """Replace such a result, and drop `snapshots` that are not to be resumed."""
 
+    formats: Sequence[str]
+    """Formats that `add_formats` will give the saved model: refused before any training if it
+    cannot have them."""
+
     measure: Literal["metric", "speed", "predictions", "all"]
     """What is measured of the kept model: only the "metric" that counts, which needs no further
     pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split

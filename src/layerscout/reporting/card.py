@@ -139,7 +139,7 @@ def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
         for key, value in choose_judged_split(content)["metrics"].items()
         if isfinite(value)
     ]
-    libraries = {"ours": "layerscout", "peft": "peft"}
+    libraries = {name: name for name in ("sentence-transformers", "peft")} | {"ours": "layerscout"}
     data = ModelCardData(
         library_name=libraries.get(content["saved_as"], "transformers"),
         pipeline_tag=tag,

@@ -244,7 +244,7 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         return _tune_again(content, folder)
     if verb == "evaluate":
         return _suggest_edits(content)
-    if content["saved_as"] != "checkpoint":
+    if content["saved_as"] not in ("checkpoint", "sentence-transformers"):
         return None
     command = write_command("evaluate", content, "--edit", "truncate", model=f"{folder}/model")
     return "See how many blocks the tuned model can do without:", command
@@ -347,6 +347,8 @@ def _suggest_edits(content: Content) -> tuple[str, str] | None:
         if _is_solved(content):  # a shorter encoder would have no head
             words = ("--plan", f"head:{head}", "-o", output)
             return _tune_anew(content, "Solve the head without them:", *words)
+        if content.get("saved_as") == "sentence-transformers":  # whose head would be left out
+            return None
         command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
         return "Save the model without them:", command
     # That needs both maps at once: an evaluation does not know what an earlier one has found.

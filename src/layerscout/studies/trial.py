@@ -235,15 +235,16 @@ def check_readable(given: Mapping[str, Any], method: Method) -> None:
     Raises:
         InputError: if it does not leave what they ask for.
     """
-    head = given.get("classifier", _USUAL["classifier"])
-    if head != "family" or method.saved == "apart":
+    if method.saved == "apart":
         raise InputError(
-            f"{method.name} with the classifier {head} saves no whole checkpoint for the grids "
-            "that read it (of); use the method full or lora and the classifier family"
+            f"{method.name} saves no whole model for the grids that read it (of); use the method "
+            "full or lora"
         )
     epochs = given.get("checkpoints")
     if not epochs:
         return
+    if given.get("classifier", "family") != "family":
+        raise InputError("checkpoints of epochs need the classifier family; leave one out")
     if method.saved == "merged":
         raise InputError("LoRA keeps no checkpoints of epochs; use the method full")
     if max(epochs) > given.get("epochs", max(epochs)):

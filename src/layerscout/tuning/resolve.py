@@ -23,6 +23,7 @@ from layerscout.errors import InputError, make_unknown_error
 from layerscout.models import (
     Computed,
     Encoder,
+    Saved,
     check_family,
     model_class,
     note_classes,
@@ -61,8 +62,9 @@ from layerscout.tuning.plan_spec import (
 if TYPE_CHECKING:
     from layerscout.scanning import Scan
 
-# How a tuned model is written: a whole checkpoint, a peft adapter, or what was trained beside it.
-SavedAs = Literal["checkpoint", "peft", "ours"]
+# How a tuned model is written: a whole checkpoint, a classifier of sentence-transformers, a peft
+# adapter, or what was trained beside it.
+SavedAs = Literal["checkpoint", "sentence-transformers", "peft", "ours"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Tuning(Target):
         classifier: what reads the last state where it is trained.
         form: of heads that are solved; None where none is, or can be.
         cache_limit: bytes that the cache may hold.
-        saved_as: how the tuned model is written: a whole checkpoint, or only what was trained.
+        saved_as: how the tuned model is written: whole, or only what was trained.
         plans: the plan, and perhaps the one to compare with, with their rates.
         scan_seconds: what the scan took, where it was made for this tuning.
         warnings: what the reader of the result should know.
@@ -125,6 +127,15 @@ class Tuning(Target):
         if self.solves and self.form is not None and self.form.head is None:
             return "mean-linear"
         return self.classifier
+
+    @property
+    def saves(self) -> Saved:
+        """What is saved of the model, by which it can have other formats."""
+        if self.saved_as != "checkpoint":
+            return "mean" if self.saved_as == "sentence-transformers" else "parameters"
+        if self.solves and self.form is not None and self.form.averages:
+            return "averaging"
+        return "choices" if self.task.kind == "multiple_choice" else "family"
 
     @property
     def save_dtype(self) -> Computed:
@@ -411,15 +422,15 @@ def _rate(
 
 def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:
     formats: Mapping[str, SavedAs] = {
-        "whole": "checkpoint" if classifier == "family" else "ours",
+        "whole": "checkpoint" if classifier == "family" else "sentence-transformers",
         "merged": "peft" if request.keep_adapter else "checkpoint",
         "apart": "ours",
     }
     saved_as = formats[method.saved]
     if request.save_dtype is not None and saved_as != "checkpoint":
         raise InputError(
-            f"`save_dtype` ({request.save_dtype}) applies to a whole checkpoint, but this tuning "
-            "saves only the trained parameters, in float32; leave it out"
+            f"`save_dtype` ({request.save_dtype}) applies to a checkpoint of transformers, and "
+            "what this tuning saves is always in float32; leave it out"
         )
     return saved_as
 
@@ -430,4 +441,5 @@ def _choose_solved_format(form: Form | None, request: TuneRequest) -> SavedAs:
             f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
             "leave it out, or give `epochs` to train the head"
         )
-    return "checkpoint" if form is not None and form.classifier == "family" else "ours"
+    whole = form is not None and form.classifier == "family"
+    return "checkpoint" if whole else "sentence-transformers"

@@ -205,6 +205,10 @@ def _choose_writer(
         case "checkpoint":
             tokenizer, dtype = encoder.tokenizer, tuning.save_dtype
             return partial(export, model, tokenizer, max_length=max_length, dtype=dtype)
+        case "sentence-transformers":
+            from layerscout.models import export_mean
+
+            return partial(export_mean, model, encoder.tokenizer, max_length=max_length)
         case "peft":
             from layerscout.models import save_peft
 
@@ -212,7 +216,7 @@ def _choose_writer(
         case "ours":
             from layerscout.models import save_trained
 
-            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.reads}
+            options: dict[str, Any] = {"kind": tuning.task.kind, "classifier": tuning.classifier}
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 

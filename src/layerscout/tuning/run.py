@@ -79,7 +79,7 @@ def tune(
 
         scan = Scan.load(scan)
     tuning = resolve(request, encoder, task, scan, running.cache_limit, progress)
-    running.check_checkpoints(tuning)
+    running.check_saving(tuning)
     about: dict[str, Any] = {}
     name = None
     if running.snapshots is not None or running.output is not None:

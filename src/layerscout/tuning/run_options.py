@@ -19,6 +19,7 @@ from layerscout.errors import (
     make_unknown_error,
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
+from layerscout.models import check_formats
 from layerscout.plans import (
     FULL,
     Options,
@@ -147,6 +148,11 @@ class RunOptions(Options):
     another one."""
     overwrite: bool = option(False)
     """Replace such a result, and drop `snapshots` that are not to be resumed."""
+    formats: tuple[str, ...] = option(
+        (), lambda name, value: check_formats(value), takes="Sequence[str]"
+    )
+    """Formats that `add_formats` will give the saved model: refused before any training if it
+    cannot have them."""
     measure: Measure = option("all", takes='Literal["metric", "speed", "predictions", "all"]')
     """What is measured of the kept model: only the "metric" that counts, which needs no further
     pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split
@@ -162,8 +168,12 @@ class RunOptions(Options):
         if self.track is not None:
             check_output_folder(self.logs)
 
-    def check_checkpoints(self, tuning: Tuning) -> None:
-        """Raise for checkpoints of epochs that never end, or of models that are not saved whole."""
+    def check_saving(self, tuning: Tuning) -> None:
+        """Raise for formats that the model cannot have, and for checkpoints of epochs.
+
+        These may never end, or be of models that are not saved whole.
+        """
+        check_formats(self.formats, tuning.saves)
         if not self.checkpoints:
             return
         seeds = len(tuning.request.seed)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from time import monotonic
-from typing import Protocol
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
@@ -21,6 +24,9 @@ LOG_SECONDS = 60.0
 WAIT_SECONDS = 10.0
 
 _logger = logging.getLogger(__name__)
+
+# Called with the lengths of texts that are done, (b,).
+Advance = Callable[["np.ndarray"], None]
 
 
 class Show(Protocol):
@@ -68,6 +74,31 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
             bar.update(bar.task_ids[-1], completed=done, note=note)
 
         yield show
+
+
+def follow_examples(show: Show, stage: str, lengths: np.ndarray, choices: int = 1) -> Advance:
+    """Return what shows the examples done and their rate.
+
+    The bar counts tokens: the longest texts come first, so texts would promise too late an end.
+
+    Args:
+        show: shows it.
+        stage: of the work.
+        lengths: tokens of each text.
+        choices: texts of an example.
+    """
+    total, examples, started = int(lengths.sum()), len(lengths) // choices, perf_counter()
+    done = passed = 0
+
+    def advance(lengths: np.ndarray) -> None:
+        nonlocal done, passed
+        done += int(lengths.sum())
+        passed += len(lengths)
+        rate = passed / choices / (perf_counter() - started)
+        note = f"{passed // choices:,} of {examples:,} examples, {rate:,.0f}/s"
+        show(stage, done, total, note)
+
+    return advance
 
 
 def say(line: str) -> None:

@@ -165,6 +165,13 @@ class Tokens:
         places[self.ids == padding] = 0
         return np.maximum.reduceat(places, self.offsets[:-1])
 
+    def __add__(self, other: Tokens) -> Tokens:
+        """Return these texts followed by the others, whose words have the numbers after these."""
+        words = other.words
+        if words is not None:
+            words = np.where(words >= 0, words + self.outputs, -1)
+        return _join([self, replace(other, words=words)])
+
     def keep(self, places: Int64[np.ndarray, " n"]) -> Tokens:
         """Return one token of each text, by its place there, as n texts of one token."""
         at = self.offsets[:-1] + places

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from layerscout.data import Split, join_names
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision
 from layerscout.plans import Pooling
+from layerscout.progress import follow_examples
 from layerscout.scanning.extraction import Classes, Extracted, Extractor, narrow
 from layerscout.states import States
 
@@ -71,7 +71,7 @@ class SpreadExtractor(Extractor):
         options = (self.poolings, self.max_length, self.cache_limit)
         work = partial(read_part, self.key, self.encoder.name, self.device, self.precision, options)
         total: Extracted | None = None
-        done, started = 0, perf_counter()
+        advance = follow_examples(self.show, stage, np.ones(len(rows), int))
         with self.timed("forward"), closing(self.run(work, parts)) as read:
             for (_, of_part, *_), sent in zip(parts, read, strict=True):
                 states = {pooling: _open_states(kept) for pooling, kept in sent.states.items()}
@@ -84,10 +84,7 @@ class SpreadExtractor(Extractor):
                         f"{join_names(sorted(precisions))} on different ones; name one with "
                         "--precision"
                     )
-                done += len(of_part)
-                rate = done / (perf_counter() - started)
-                note = f"{done:,} of {len(rows):,} examples, {rate:,.0f}/s"
-                self.show(stage, done, len(rows), note)
+                advance(np.ones(len(of_part), int))
         assert total is not None, "there are rows"
         return total
 

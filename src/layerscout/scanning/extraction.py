@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +15,7 @@ import torch
 from layerscout.data import Split
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.progress import Show
+from layerscout.progress import Show, follow_examples
 from layerscout.states import States, check_limit, fingerprint_encoder, pool_states
 
 if TYPE_CHECKING:
@@ -127,7 +127,6 @@ class Extractor:
         states: Mapping[Pooling, States] = {}
         moments, warnings = None, tuple[str, ...]()
         if keep:
-            advance = _start_progress(tokens, self.show, stage)
             with self.timed("forward"):
                 pooled = pool_states(
                     self.encoder,
@@ -135,7 +134,8 @@ class Extractor:
                     self.poolings,
                     limit=self.cache_limit,
                     fingerprint=self.fingerprint,
-                    progress=advance,
+                    show=self.show,
+                    stage=stage,
                 )
             states, warnings = pooled.states, (pooled.warning,) if pooled.warning else ()
         elif classes is not None:
@@ -156,13 +156,13 @@ class Extractor:
         from layerscout.scores import Moments
 
         moments, encoder, (labels, weights) = None, self.encoder, classes
-        advance = _start_progress(tokens, self.show, stage)
+        advance = follow_examples(self.show, stage, tokens.lengths)
         for chunk in _group_batches(encoder.batches(tokens)):
             with self.timed("forward"):
                 parts = []
                 for rows in chunk:
                     parts.append(encoder.pool(tokens, rows, self.poolings[0]))
-                    advance(rows)
+                    advance(tokens.lengths[rows])
                 states = torch.cat(parts, dim=1)
                 if encoder.device.type == "cuda":  # or its time would be counted elsewhere
                     torch.cuda.synchronize(encoder.device)
@@ -199,23 +199,6 @@ def narrow(split: Split, rows: np.ndarray) -> tuple[Split, np.ndarray]:
     sentences, own = np.unique(of_words, return_inverse=True)
     part = split.take(sentences)
     return part, rows - split.bounds[of_words] + part.bounds[own.reshape(-1)]
-
-
-def _start_progress(tokens: Tokens, show: Show, stage: str) -> Callable[[np.ndarray], None]:
-    """Return what shows the texts done and their rate."""
-    # The bar counts tokens: the longest texts come first, so texts would promise too late an end.
-    total, texts, started = int(tokens.lengths.sum()), len(tokens), perf_counter()
-    done = passed = 0
-
-    def advance(rows: np.ndarray) -> None:
-        nonlocal done, passed
-        done += int(tokens.lengths[rows].sum())
-        passed += len(rows)
-        rate = passed / (perf_counter() - started)
-        show(stage, done, total, f"{passed:,} of {texts:,} examples, {rate:,.0f}/s")
-
-    show(stage, 0, total)
-    return advance
 
 
 def _group_batches(batches: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64, Shaped
 
 from layerscout.data import Task
 from layerscout.models import PER_BLOCK, Encoder, Tokens
 from layerscout.plans import weight_sets
+
+# The hash of what an output is computed from.
+NAME = np.dtype("S16")
+Names = Shaped[np.ndarray, " o"]
 
 # Labels, names, and sizes of what lies above the cut.
 _IRRELEVANT = {
@@ -101,28 +106,51 @@ def fingerprint_task(task: Task) -> str:
     return digest.hexdigest()
 
 
-def hash_content(
-    fingerprint: str, tokens: Tokens, about: Mapping[str, Any], *, pooled: bool = False
-) -> str:
-    """Hash all that the states of some texts depend on: their key in the cache.
+def hash_content(fingerprint: str, tokens: Tokens, about: Mapping[str, Any]) -> str:
+    """Hash all that the states of single tokens depend on: the key of a trunk in the cache.
 
     Args:
         fingerprint: of the encoder.
         tokens: the n texts.
-        about: what else the states depend on, such as the cut or the pooling.
-        pooled: whether it matters which tokens are ordinary, and which words they are part of.
+        about: what else the states depend on.
 
     Returns:
         A sha256 in hexadecimal.
     """
-    content = {"encoder": fingerprint, "texts": len(tokens), "ordinary": pooled, **about}
+    # What is ordinary does not matter; without it, results that are there had another name.
+    content = {"encoder": fingerprint, "texts": len(tokens), "ordinary": False, **about}
     digest = hashlib.sha256(_serialize(content))
     for array in (tokens.offsets, tokens.ids, tokens.types):
         digest.update(np.ascontiguousarray(array).data)
-    if pooled:
-        digest.update(np.ascontiguousarray(tokens.ordinary).data)
-        digest.update(b"" if tokens.words is None else np.ascontiguousarray(tokens.words).data)
     return digest.hexdigest()
+
+
+def name_outputs(tokens: Tokens) -> tuple[Names, Int64[np.ndarray, " o"]]:
+    """Hash all that the pooled states of each text, or labelled word, depend on of the tokens.
+
+    Returns:
+        The hashes, and the text of each output, (o,).
+    """
+    texts = _hash_parts(tokens.offsets, tokens.ids, tokens.types, tokens.ordinary)
+    if tokens.words is None:
+        return texts, np.arange(len(tokens))
+    owners, places, words = tokens.find_parts(np.arange(len(tokens)))
+    bounds = np.flatnonzero(np.diff(words, prepend=-1, append=-1))
+    return _hash_parts(bounds, places, texts[owners]), owners[bounds[:-1]]
+
+
+def _hash_parts(bounds: Int64[np.ndarray, " o_and_end"], *arrays: np.ndarray) -> Names:
+    """Hash what each array has between every two bounds."""
+    contents = [(a.itemsize, np.ascontiguousarray(a).view(np.uint8).data) for a in arrays]
+
+    def hash_part(start: int, stop: int) -> bytes:
+        digest = hashlib.blake2b(digest_size=NAME.itemsize)
+        for size, content in contents:
+            digest.update(content[start * size : stop * size])
+        return digest.digest()
+
+    ends = bounds.tolist()
+    return np.fromiter(map(hash_part, ends[:-1], ends[1:]), NAME, len(ends) - 1)
 
 
 def _serialize(about: Mapping[str, Any]) -> bytes:

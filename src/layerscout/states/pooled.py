@@ -1,23 +1,40 @@
-"""Pooled states of texts: computed once, then found in the cache and read from where they are."""
+"""Pooled states of texts: computed once, then found in the cache and read from where they are.
+
+An entry of the cache holds the states of the outputs that one pass computed, and behind them the
+name of each, a hash of what it was computed from. So any other examples find those they share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from layerscout.data import batch_by_length
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.states.fingerprints import fingerprint_encoder, hash_content
-from layerscout.states.store import CacheError, cache_path, find_cached, write_entry
+from layerscout.progress import Show, follow_examples
+from layerscout.states.fingerprints import NAME, Names, fingerprint_encoder, name_outputs
+from layerscout.states.store import (
+    CacheEntry,
+    CacheError,
+    cache_path,
+    find_cached,
+    list_cache,
+    write_entry,
+)
+
+# A pass for one of them keeps both: what is scored is what an averaging block or a sentence
+# embedding computes, but for the tokens that the tokenizer adds.
+MEANS: tuple[Pooling, ...] = ("mean", "mean-all")
 
 # Bytes of states that may be held in memory if the cache cannot keep them.
 MEMORY = 4 * 10**9
@@ -81,13 +98,35 @@ class PooledStates:
 
     Attributes:
         states: by pooling.
-        cached: the poolings that were found in the cache.
+        cached: the poolings of which all were found in the cache.
         warning: why states are held in memory and not in the cache.
     """
 
     states: Mapping[Pooling, States]
     cached: frozenset[Pooling]
     warning: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What is kept of some outputs in one pooling.
+
+    Attributes:
+        arrays: the states, and those that are computed now behind them.
+        paths: their entries in the cache.
+        rows: of each output, as in `States`; −1 where there is none.
+    """
+
+    arrays: list[Float32[np.ndarray, "S _ d"]]
+    paths: list[Path]
+    rows: Int64[np.ndarray, " o"]
+
+    def add(
+        self, array: Float32[np.ndarray, "S _ d"], at: Int64[np.ndarray, " m"], rows: np.ndarray
+    ) -> None:
+        """Add an array, `rows` of which are the outputs `at`."""
+        self.rows[at] = rows + sum(each.shape[1] for each in self.arrays)
+        self.arrays.append(array)
 
 
 def pool_states(
@@ -97,147 +136,196 @@ def pool_states(
     *,
     limit: int,
     fingerprint: str | None = None,
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+    show: Show | None = None,
+    stage: str = "all states, once",
 ) -> PooledStates:
     """Pool all S = L + 1 states of n texts, or of n words, or find them in the cache.
 
-    States that are not cached are computed in one forward pass for all poolings, in eval mode and
+    Those that are not cached are computed in one forward pass for all poolings, in eval mode and
     without autograd, and written into the cache, so that each takes memory only while it is read;
-    if the cache cannot keep them, they are held in memory. Values that are not finite stay so.
+    if the cache cannot keep them, they are held in memory. Equal texts are computed once. Values
+    that are not finite stay so.
 
     Args:
         encoder: the encoder, in any mode.
         tokens: the n texts, or texts in which n words are labelled.
-        poolings: the ways to pool.
+        poolings: the ways to pool. Of texts both of `MEANS` are kept where one is computed.
         limit: bytes that all entries of the cache may take together; 0 switches the cache off.
         fingerprint: `fingerprint_encoder(encoder, encoder.blocks)`, if already known.
-        progress: called with the rows of each computed batch.
+        show: shows the progress of the pass.
+        stage: what the progress calls it.
 
     Raises:
         InputError: if the states fit neither into the cache nor into memory, or a single text is
             more than the device's memory can hold.
     """
-    shape = (encoder.blocks + 1, tokens.outputs, encoder.model.config.hidden_size)
-    paths: dict[Pooling, Path] = {}
+    names, owners = name_outputs(tokens)
+    unique, firsts, inverse = np.unique(names, return_index=True, return_inverse=True)
+    entries, fingerprint = list[CacheEntry](), fingerprint or ""
     if limit:
         fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
-        for pooling in poolings:
-            # Which tokens are a text's own matters to all but the one that takes the first token.
-            own = {"pooled": pooling != "cls"}
-            key = hash_content(fingerprint, tokens, {"pooling": pooling}, **own)
-            paths[pooling] = cache_path("states", key)
-    arrays = {}
-    for pooling, path in paths.items():
-        if find_cached(path, _size(shape)) is not None:
-            with suppress(OSError):  # another process has just removed it
-                arrays[pooling] = _map_file(path, shape)
-    cached, warning = frozenset(arrays), None
-    missing = tuple(pooling for pooling in dict.fromkeys(poolings) if pooling not in cached)
+        entries = [entry for entry in list_cache() if entry.about.get("encoder") == fingerprint]
+    kept = {pooling: _find(entries, pooling, unique) for pooling in poolings}
+    lacking = {pooling: each.rows < 0 for pooling, each in kept.items()}
+    missing = [pooling for pooling in kept if lacking[pooling].any()]
+    warning = None
     if missing:
-        forward = partial(_run_forward, encoder, tokens, missing, progress)
-        try:
-            if limit == 0:
-                raise CacheError("the cache is off; raise --cache-limit")
-            about = {"kind": "states", "model": encoder.name, "texts": len(tokens)}
-            places = {pooling: paths[pooling] for pooling in missing}
-            spare = next((paths[pooling] for pooling in cached), None)
-            arrays |= _compute_in_cache(forward(), places, shape, about, limit, spare)
-        except (CacheError, OSError) as error:
-            arrays |= _compute_in_memory(forward(), missing, shape, str(error))
-            warning = f"the states are held in memory and not kept: {error}" if limit else None
-    order = np.argsort(
-        np.concatenate([tokens.find_outputs(rows) for rows in encoder.batches(tokens)])
-    )
-    states = {pooling: States((array,), order) for pooling, array in arrays.items()}
-    return PooledStates(states, cached, warning)
+        needed = np.any([lacking[pooling] for pooling in missing], axis=0)
+        texts = np.unique(owners[firsts[needed]])
+        parts = batch_by_length(tokens.lengths[texts], encoder.token_budget)
+        source = _Pass(encoder, tokens, [texts[part] for part in parts], show, stage)
+        computed = names[source.outputs]
+        spare = [path for each in kept.values() for path in each.paths]
+        others = [pooling for pooling in MEANS if pooling not in kept and tokens.words is None]
+        both = (*missing, *(others if set(MEANS) & set(missing) else ()))
+        reason: object = "the cache is off; raise --cache-limit"
+        # Where there is no room for both means, the one that is asked for.
+        for wanted in dict.fromkeys([both, (*missing,)]) if limit else ():
+            try:
+                arrays = _compute_in_cache(source, fingerprint, wanted, computed, limit, spare)
+                break
+            except (CacheError, OSError) as error:
+                reason = error
+        else:
+            arrays = _compute_in_memory(source, missing, str(reason))
+            warning = f"the states are held in memory and not kept: {reason}" if limit else None
+        for pooling in missing:
+            at, rows = np.searchsorted(unique, computed), np.arange(len(computed))
+            kept[pooling].add(arrays[pooling], at, rows)
+    states = {
+        pooling: States(tuple(each.arrays), each.rows[inverse]) for pooling, each in kept.items()
+    }
+    return PooledStates(states, frozenset(kept) - frozenset(missing), warning)
+
+
+def _find(entries: Sequence[CacheEntry], pooling: Pooling, names: Names) -> _Kept:
+    """Find outputs, named in order, among the entries of an encoder."""
+    kept = _Kept([], [], np.full(len(names), -1))
+    for entry in entries:
+        if entry.about.get("pooling") != pooling:
+            continue
+        with suppress(OSError, ValueError):  # another process has just removed it, or it is cut
+            shape = tuple(entry.about["shape"])
+            array = _map_file(entry.path, shape)
+            named = np.fromfile(entry.path, NAME, shape[1], offset=array.nbytes)
+            at = np.searchsorted(names, named).clip(max=len(names) - 1)
+            (rows,) = np.nonzero((names[at] == named) & (kept.rows[at] < 0))
+            # Its content is checked only if it is used.
+            if len(rows) and find_cached(entry.path, array.nbytes + named.nbytes):
+                kept.add(array, at[rows], rows)
+                kept.paths.append(entry.path)
+    return kept
 
 
 def _map_file(path: Path, shape: tuple[int, int, int]) -> Float32[np.ndarray, "S n d"]:
     return np.memmap(path, dtype=np.float32, mode="r", shape=shape)
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    """Count the bytes of float32 numbers."""
-    return 4 * int(np.prod(shape, dtype=np.int64))
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """A forward pass over some texts.
 
-
-def _run_forward(
-    encoder: Encoder,
-    tokens: Tokens,
-    poolings: tuple[Pooling, ...],
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
-) -> Iterator[Batch]:
-    """Run one forward pass over all texts, the longest first, equal ones in their order.
-
-    States are stored in that order too, so that a batch is contiguous within each state.
+    Attributes:
+        encoder, tokens, show, stage: as for `pool_states`.
+        batches: rows of the texts, the longest first, equal ones in their order. States are stored
+            in that order too, so that a batch is contiguous within each state.
     """
-    start, seconds = 0, 0.0
-    for rows in encoder.batches(tokens):
-        started = perf_counter()
-        pooled = encoder.pool_each(tokens, rows, poolings).cpu().numpy()
-        seconds += perf_counter() - started
-        yield start, pooled, seconds
-        start += pooled.shape[2]
-        if progress:
-            progress(rows)
+
+    encoder: Encoder
+    tokens: Tokens
+    batches: Sequence[Int64[np.ndarray, " b"]]
+    show: Show | None
+    stage: str
+
+    @cached_property
+    def outputs(self) -> Int64[np.ndarray, " m"]:
+        """The outputs of these texts, in the order of the pass."""
+        return np.concatenate([self.tokens.find_outputs(rows) for rows in self.batches])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(S, m, d)."""
+        encoder = self.encoder
+        return encoder.blocks + 1, len(self.outputs), encoder.model.config.hidden_size
+
+    def run(self, poolings: Sequence[Pooling]) -> Iterator[Batch]:
+        """Pool every state of every batch."""
+        start, seconds, lengths = 0, 0.0, self.tokens.lengths
+        advance = None
+        if self.show:
+            every = lengths[np.concatenate(self.batches)]
+            advance = follow_examples(self.show, self.stage, every)
+        for rows in self.batches:
+            started = perf_counter()
+            pooled = self.encoder.pool_each(self.tokens, rows, poolings).cpu().numpy()
+            seconds += perf_counter() - started
+            yield start, pooled, seconds
+            start += pooled.shape[2]
+            if advance:
+                advance(lengths[rows])
 
 
 def _compute_in_cache(
-    batches: Iterator[Batch],
-    paths: Mapping[Pooling, Path],
-    shape: tuple[int, int, int],
-    about: Mapping[str, Any],
+    source: _Pass,
+    fingerprint: str,
+    poolings: Sequence[Pooling],
+    names: Names,
     limit: int,
-    spare: Path | None,
-) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
+    spare: Collection[Path],
+) -> dict[Pooling, Float32[np.ndarray, "S m d"]]:
     """Compute the states directly into files of the cache.
 
     Raises:
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    _, n, d = shape
+    S, m, d = shape = source.shape
+    size, paths = 4 * S * m * d, dict[Pooling, Path]()
     with ExitStack() as stack:
         files, abouts = [], []
-        for number, (pooling, path) in enumerate(paths.items()):
+        for number, pooling in enumerate(poolings):
+            key = sha256(f"{fingerprint} {pooling} ".encode() + names.tobytes()).hexdigest()
+            paths[pooling] = cache_path("states", key)
             # The first entry makes room for all: `write_entry` counts only what is in place, and
             # these are moved there together at the end.
-            room = _size(shape) * (len(paths) - number)
-            data, written = stack.enter_context(write_entry(path, room, limit, spare))
+            room = (size + names.nbytes) * (len(poolings) - number)
+            data, about = stack.enter_context(write_entry(paths[pooling], room, limit, spare))
             files.append(stack.enter_context(data.open("wb")))
-            written |= {**about, "pooling": pooling, "shape": shape, "dtype": "float32"}
-            abouts.append(written)
-        for start, pooled, seconds in batches:
-            for file, states, written in zip(files, pooled, abouts, strict=True):
+            about |= {"kind": "states", "model": source.encoder.name, "encoder": fingerprint}
+            about |= {"pooling": pooling, "texts": sum(map(len, source.batches))}
+            about |= {"shape": shape, "dtype": "float32"}
+            abouts.append(about)
+        for start, pooled, seconds in source.run(poolings):
+            for file, states, about in zip(files, pooled, abouts, strict=True):
                 for s, state in enumerate(states):
-                    file.seek(_size((s * n + start, d)))
+                    file.seek(4 * d * (s * m + start))
                     file.write(state.data)
                 file.flush()  # a full disk is seen now, not after the last batch
-                written["seconds"] = seconds
+                about["seconds"] = seconds
+        for file in files:
+            file.seek(size)
+            file.write(names.tobytes())
     return {pooling: _map_file(path, shape) for pooling, path in paths.items()}
 
 
 def _compute_in_memory(
-    batches: Iterator[Batch],
-    poolings: Sequence[Pooling],
-    shape: tuple[int, int, int],
-    reason: str,
-) -> dict[Pooling, Float32[np.ndarray, "S n d"]]:
+    source: _Pass, poolings: Sequence[Pooling], reason: str
+) -> dict[Pooling, Float32[np.ndarray, "S m d"]]:
     """Compute the states into memory.
 
     Raises:
         InputError: if they are larger than `MEMORY`.
     """
-    S, n, d = shape
-    size = len(poolings) * _size(shape)
+    S, m, d = source.shape
+    size = 4 * len(poolings) * S * m * d
     if size > MEMORY:
         raise InputError(
-            f"the states take {size / 1e9:.3g} GB ({S} states of {n:,} examples, {d} numbers each)"
+            f"the states take {size / 1e9:.3g} GB ({S} states of {m:,} examples, {d} numbers each)"
             f", more than the {MEMORY / 1e9:.3g} GB that memory may hold, and the cache "
             f"cannot keep them: {reason}, or read fewer --examples"
         )
-    held = np.empty((len(poolings), *shape), dtype=np.float32)
-    for start, pooled, _ in batches:
+    held = np.empty((len(poolings), S, m, d), dtype=np.float32)
+    for start, pooled, _ in source.run(poolings):
         held[:, :, start : start + pooled.shape[2]] = pooled
     held.flags.writeable = False
     return dict(zip(poolings, held, strict=True))

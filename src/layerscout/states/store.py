@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -127,7 +127,7 @@ def find_cached(path: Path, size: int) -> Mapping[str, Any] | None:
 
 @contextmanager
 def write_entry(
-    path: Path, size: int, limit: int, spare: Path | None = None
+    path: Path, size: int, limit: int, spare: Collection[Path] = ()
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Make room in the cache; yield a temporary path for the data, and what is written of them.
 
@@ -140,7 +140,7 @@ def write_entry(
         path: from `cache_path`.
         size: to make room for, in bytes.
         limit: of all entries together, in bytes.
-        spare: an entry that must not be removed.
+        spare: entries that must not be removed.
 
     Raises:
         CacheError: if there is no room, or the files cannot be written.
@@ -167,14 +167,14 @@ def write_entry(
         ) from error
 
 
-def _make_room(path: Path, size: int, limit: int, spare: Path | None) -> None:
+def _make_room(path: Path, size: int, limit: int, spare: Collection[Path]) -> None:
     """Remove stale files and any earlier entry, then the least recently used until `size` fits."""
     for folder in {temporary.parent for temporary in _cache_files(_TEMPORARY)}:
         remove_stale_temporaries(folder)
     _remove_entry(path)
     entries = list_cache()
-    spared = sum(entry.bytes for entry in entries if entry.path == spare)
-    entries = [entry for entry in entries if entry.path != spare]
+    spared = sum(entry.bytes for entry in entries if entry.path in spare)
+    entries = [entry for entry in entries if entry.path not in spare]
     held, free = sum(entry.bytes for entry in entries), shutil.disk_usage(path.parent).free
     if spared + size > limit:
         raise CacheError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from layerscout.data import batch_by_length
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Tokens, eval_mode, run_in_halves, take_tokens
 from layerscout.plans import ReadToken
+from layerscout.progress import Advance
 from layerscout.states.fingerprints import fingerprint_encoder, hash_content
 from layerscout.states.store import (
     DEFAULT_LIMIT,
@@ -202,7 +203,7 @@ def run_trunk(
     limit: int = DEFAULT_LIMIT,
     spare: Trunk | None = None,
     fingerprint: str | None = None,
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None = None,
+    progress: Advance | None = None,
     group: ProcessGroup | None = None,
 ) -> Trunk:
     """Run the trunk, blocks 1..`cut`, once over all texts, or find its states in the cache.
@@ -219,7 +220,7 @@ def run_trunk(
         limit: bytes that all entries of the cache may take together; 0 keeps nothing.
         spare: a trunk that must not be removed to make room for this one.
         fingerprint: `fingerprint_encoder(encoder, cut)`, if already known.
-        progress: called with the rows of each computed batch.
+        progress: called with the lengths of the texts of each computed batch.
         group: processes that all make this call, and compute a part each.
 
     Raises:
@@ -231,7 +232,7 @@ def run_trunk(
         return uncached_trunk(None)
     fingerprint = fingerprint or fingerprint_encoder(encoder, cut)
     path = cache_path("trunks", hash_content(fingerprint, tokens, {"reads": reads}))
-    spared = spare.path if spare is not None else None
+    spared = () if spare is None or spare.path is None else (spare.path,)
     group = group or ProcessGroup()
     about = find_cached(path, source.bytes)
     cached = all(group.gather(about is not None))
@@ -249,8 +250,8 @@ def _store(
     source: TrunkSource,
     path: Path,
     limit: int,
-    spare: Path | None,
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+    spare: Collection[Path],
+    progress: Advance | None,
 ) -> Mapping[str, Any]:
     """Compute the states, each process its batches; the first one keeps the file.
 
@@ -303,7 +304,7 @@ def _write_part(
     group: ProcessGroup,
     source: TrunkSource,
     path: Path,
-    progress: Callable[[Int64[np.ndarray, " b"]], None] | None,
+    progress: Advance | None,
 ) -> None:
     """Write the batches of this process into their places in the file."""
     place = 0
@@ -314,4 +315,4 @@ def _write_part(
                 file.write(source.numbers(rows).data)
             place += source.size_of(rows)
             if progress:
-                progress(rows)
+                progress(source.tokens.lengths[rows])

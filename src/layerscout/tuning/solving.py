@@ -22,9 +22,7 @@ from layerscout.errors import InputError
 from layerscout.plans import ranges
 from layerscout.progress import Show
 from layerscout.states import (
-    Examples,
     States,
-    fingerprint_encoder,
     make_accelerator,
     pool_states,
 )
@@ -247,36 +245,20 @@ def _warn_of_states(pooled: Pooled, states: Sequence[int]) -> tuple[str, ...]:
 
 def pool(tuning: Tuning, show: Show) -> Pooled:
     """Pool the tokens of both splits at every state, or find them in the cache."""
-    encoder, started, pooling = tuning.encoder, perf_counter(), find_form(tuning).pooling
-    splits: Mapping[str, Examples] = {
-        "training": tuning.training,
-        "validation": tuning.validation,
-    }
-    total, done, choices = sum(map(len, splits.values())), 0.0, tuning.training.answers.choices
-
-    def advance(rows: np.ndarray) -> None:
-        nonlocal done
-        done += len(rows) / choices
-        show("all states, once", done, total, f"{int(done):,} of {total:,} examples")
-
-    limit = tuning.cache_limit
-    fingerprint = fingerprint_encoder(encoder, encoder.blocks) if limit else None
-    states, cached, warnings = {}, True, dict[str, None]()
+    started, pooling = perf_counter(), find_form(tuning).pooling
+    splits, limit = [tuning.training, tuning.validation], tuning.cache_limit
+    tokens = splits[0].tokens + splits[1].tokens
     with make_accelerator().main_process_first():  # the others find them in the cache
-        for name, split in splits.items():
-            pooled = pool_states(
-                encoder,
-                split.tokens,
-                (pooling,),
-                limit=limit,
-                fingerprint=fingerprint,
-                progress=advance,
-            )
-            states[name] = pooled.states[pooling]
-            cached &= bool(pooled.cached)
-            warnings |= dict.fromkeys([pooled.warning] if pooled.warning else [])
+        pooled = pool_states(tuning.encoder, tokens, (pooling,), limit=limit, show=show)
+    states, end = pooled.states[pooling], splits[0].tokens.outputs
+    parts = {
+        "training": states.take(np.arange(end)),
+        "validation": states.take(np.arange(end, states.shape[1])),
+    }
+    warnings = () if pooled.warning is None else (pooled.warning,)
     show("solving the head", 0, 1)
-    return Pooled(states, total, perf_counter() - started, cached, tuple(warnings))
+    seconds = perf_counter() - started
+    return Pooled(parts, sum(map(len, splits)), seconds, bool(pooled.cached), warnings)
 
 
 def _deal(split: Split, answers: Targets) -> np.ndarray:

@@ -19,7 +19,7 @@ from layerscout.models import (
     make_trainable,
 )
 from layerscout.plans import Choice, Classifier, Plan, rank_rate
-from layerscout.progress import Show, log_warnings
+from layerscout.progress import Show, follow_examples, log_warnings
 from layerscout.states import (
     Examples,
     Trunk,
@@ -156,15 +156,9 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
     splits = tuning.training, tuning.validation
     if tuning.request.trunk_dropout:
         return splits
-    total, done = sum(map(len, splits)), 0
     stage = f"blocks 1 to {plan.cut}, once" if plan.cut else "embeddings, once"
-
-    def advance(rows: np.ndarray) -> None:
-        nonlocal done
-        done += len(rows)
-        examples = done // tuning.training.answers.choices
-        show(stage, examples, total, f"{examples:,} of {total:,} examples")
-
+    lengths = np.concatenate([split.tokens.lengths for split in splits])
+    advance = follow_examples(show, stage, lengths, tuning.training.choices)
     fingerprint = None  # of all weights below the cut, once for both splits
     if plan.cut is not None and tuning.cache_limit:
         fingerprint = fingerprint_encoder(tuning.encoder, plan.cut)

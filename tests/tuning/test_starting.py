@@ -127,7 +127,9 @@ def test_class_weights_start_as_if_all_classes_were_as_frequent(bert):
 
 
 def test_of_many_examples_every_so_many_are_read(bert, monkeypatch):
-    tuning, model, training = start(bert, words_task())
+    tuning, model, training = start(bert, words_task(), head_start="solved")
+    assert tuning.head_learning_rate is None  # a head that is drawn has a higher one than blocks
+    assert replace(tuning, request=TuneRequest()).head_learning_rate > 0.1
     monkeypatch.setattr("layerscout.tuning.starting.ENOUGH", len(training.answers) // 2 + 1)
     rows, last = np.arange(0, len(training), 2), list_head_layers(model)[-1]
     given = read_inputs(bert, model, training, rows, last, last).numpy()

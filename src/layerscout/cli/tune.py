@@ -197,6 +197,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
     say(console, reporting.summarise_tuning(content), "bold green")
+    if (free := reporting.describe_free(content)) is not None:
+        say(console, free, "" if content["free"]["better"] else "bold yellow")
     seconds = content["seconds"]
     say(console, f"speed: {reporting.describe_speed(content)}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")
@@ -207,6 +209,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     )
     if content["solved"] is not None:
         took = f"states {seconds['trunk']:.1f} s{again}, solving {seconds['train']:.1f} s"
+    elif "free" in seconds:
+        took += f", the free head {seconds['free']:.1f} s"
     say(
         console,
         f"{took}; wrote {folder / 'model'}, {folder / 'result.json'}, "

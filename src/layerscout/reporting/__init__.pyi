@@ -90,6 +90,7 @@ from .words import (
     count_examples as count_examples,
     count_labels as count_labels,
     count_read as count_read,
+    describe_free as describe_free,
     describe_speed as describe_speed,
     format_number as format_number,
     list_chosen as list_chosen,

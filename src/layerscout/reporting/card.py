@@ -83,6 +83,8 @@ def write_card(content: Mapping[str, Any]) -> str:
     number, unit = settings["epochs"], "epoch"
     if content.get("solved") is not None:
         number, unit = 1, "pass"
+        if (content.get("free") or {}).get("kept"):
+            unit = "pass and a training that was no better"
     elif settings["max_steps"] is not None:
         number, unit = settings["max_steps"], "step"
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)

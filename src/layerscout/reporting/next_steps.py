@@ -234,7 +234,7 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         folder = str(tuned.parent if inside else tuned)
     failure = find_failure(content)
     if _is_solved(content) and (verb == "tune" or failure):
-        if failure == EXCHANGED:
+        if failure == EXCHANGED or (content.get("free") or {}).get("kept"):
             return None
         sentence = "See whether tuning blocks as well is better:"
         return _tune_anew(content, sentence, "-o", f"{folder}-tuned")

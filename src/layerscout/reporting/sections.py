@@ -67,6 +67,7 @@ from layerscout.reporting.words import (
     count_fitted,
     count_judged,
     count_read,
+    describe_free,
     describe_quality,
     describe_speed,
     list_circumstances,
@@ -286,6 +287,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
     how = content["method"] if content.get("solved") is None else "solved"
     lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
+    lines += filter(None, [describe_free(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
     if content.get("solved") is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerscout.data import SIGNED, name_metric
+from layerscout.data import name_metric
 from layerscout.reporting.content import Section, Table
 from layerscout.reporting.scores import (
     choose_leading,
@@ -15,6 +15,7 @@ from layerscout.reporting.scores import (
     title_score,
 )
 from layerscout.reporting.words import (
+    describe_difference,
     describe_speed,
     format_decimals,
     format_number,
@@ -107,13 +108,9 @@ def _compare_quality(
         return f"{name}: {first:.3f} of {names[0]} and {second:.3f} of {names[1]}, {on}."
     # The larger one comes first, so that the difference has no sign to be misread.
     (above, high), (below, low) = [(names[1], second), (names[0], first)][::sign]
-    ends = sorted(sign * end for end in interval)
-    # In points of a share; a correlation as it is.
-    size, digits, unit = (1, 3, "") if key in SIGNED else (100, 1, " points")
-    gap = f"{size * abs(pair['difference']):.{digits}f}{unit}"
-    span = " to ".join(f"{size * end:.{digits}f}".replace("-", "−") for end in ends)
-    compared = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap} (95 % interval {span})"
-    if ends[0] <= 0:
+    gap = describe_difference(key, pair["difference"], interval)
+    compared = f"{name} {high:.3f} and {low:.3f} {on}, a difference of {gap}"
+    if interval[0] <= 0 <= interval[1]:
         return f"{above} and {below} do not differ beyond noise: {compared}."
     return f"{above} is better than {below}: {compared}."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerscout.data import describe_kind, name_metric
+from layerscout.data import SIGNED, describe_kind, name_metric
 from layerscout.plans import find_runs
 
 
@@ -138,6 +138,44 @@ def describe_interval(content: Mapping[str, Any]) -> str:
         return ""
     low, high = interval
     return f"95 % interval {low:.3f} to {high:.3f}"
+
+
+def describe_difference(metric: str, difference: float, interval: Sequence[float] | None) -> str:
+    """Say how far the better of two models is above the other on the same examples."""
+    # In points of a share; a correlation as it is.
+    size, digits, unit = (1, 3, "") if metric in SIGNED else (100, 1, " points")
+    gap = f"{size * abs(difference):.{digits}f}{unit}"
+    if interval is None:
+        return gap
+    # No sign of the difference is there to be misread.
+    ends = sorted(-end if difference < 0 else end for end in interval)
+    span = " to ".join(f"{size * end:.{digits}f}".replace("-", "−") for end in ends)
+    return f"{gap} (95 % interval {span})"
+
+
+def describe_free(content: Mapping[str, Any]) -> str | None:
+    """Say whether a training was better than the head that is free; None where that is not known.
+
+    Args:
+        content: of `result.json`.
+    """
+    if (free := content.get("free")) is None:
+        return None
+    interval, metric = free["interval"], content["metric"]
+    gap = describe_difference(metric, free["difference"], interval)
+    rows = "words" if content["task"]["kind"] == "token_classification" else "examples"
+    found = (
+        f"{name_measure(content)} {free['trained']:.3f} and {free['value']:.3f} on the same "
+        f"{free['examples']:,} validation {rows}, a difference of {gap}"
+    )
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        found += ", which so few cannot tell from noise"
+    if free["better"]:
+        return f"The training is better than the free head, solved without it: {found}."
+    kept = "--plan head:best has that head"
+    if free["kept"]:
+        kept = f"so the free head is kept, solved on all {content['solved']['examples']:,}"
+    return f"The training is no better than the free head, solved without it: {found}; {kept}."
 
 
 def is_left_out(content: Mapping[str, Any]) -> bool:

@@ -62,7 +62,10 @@ class Judgement:
 
 
 def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
-    """Return what was trained, with the parameters that count, and the model saved of it."""
+    """Return what was trained, with the parameters that count, and the model saved of it.
+
+    Its weights are rounded as they are saved.
+    """
     if tuned.solution is not None and tuned.solution.form.averages:
         head = tuned.solution.solved.head
         model = make_averaging_classifier(
@@ -79,30 +82,38 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
-    return trainable, trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
+    model = trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
+    if tuned.solution is None:  # else it would be saved in float32
+        round_weights(model, tuning.save_dtype)
+    return trainable, model
 
 
-def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measure) -> Judgement:
-    """Judge the model that is saved, with its weights rounded as they are saved.
+def judge(
+    tuning: Tuning,
+    tuned: Sequence[TunedPlan],
+    model: Any,
+    judged: Judged | None,
+    measure: Measure,
+) -> Judgement:
+    """Judge the model that is saved.
 
     Args:
         tuning: what the runs started from.
         tuned: the plan, and perhaps the other one.
         model: of the first of them; see `load_kept`.
+        judged: what it says; None where only the metric is measured, or the speed.
         measure: what is measured.
     """
     first, task, metric = tuned[0], tuning.task, tuning.settings.metric
     run = first.runs[first.kept]
-    round_weights(model, tuning.save_dtype)
     value = pick_epoch(run.curve, tuning.settings.keep).value
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
     test = other_test = pipeline = None
     predictions: dict[str, Any] = {}
     answers = tuning.validation.answers
-    if measure in ("predictions", "all"):
-        judged = _judge_validation(tuning, first, model)
+    if judged is not None:
         answers = make_targets(judged.split, task.kind, task.labels)
-        logits, thresholds = judged.logits, _settle(tuning, judged)
+        logits, thresholds = judged.logits, find_thresholds(tuning, judged)
         shown = judged.split, answers, logits, thresholds, judged.which, judged.folds
         result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
@@ -114,9 +125,7 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
         predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
         if len(tuned) > 1:
             _, other = load_kept(tuning, tuned[1])
-            if tuned[1].solution is None:  # else it would be saved in float32
-                round_weights(other, tuning.save_dtype)
-            least = _settle(tuning, _judge_validation(tuning, tuned[1], other))
+            least = find_thresholds(tuning, judge_validation(tuning, tuned[1], other))
             other_test, _ = _judge_test(tuning, tuned[1], task.test, other, least)
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
@@ -135,7 +144,7 @@ def judge(tuning: Tuning, tuned: Sequence[TunedPlan], model: Any, measure: Measu
     return Judgement(content, other_test, predictions, warnings)
 
 
-def _judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
+def judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
     """Return the saved model's logits of the validation rows, or what is reported where it saw all.
 
     It starts from cached states only if what is below the cut is saved unrounded: they are those of
@@ -150,7 +159,8 @@ def _judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
     return Judged(require_validation(tuning.task), ["validation"] * len(logits), logits, folds=1)
 
 
-def _settle(tuning: Tuning, judged: Judged) -> np.ndarray | None:
+def find_thresholds(tuning: Tuning, judged: Judged) -> np.ndarray | None:
+    """Settle the thresholds of several labels on the rows that are judged."""
     return settle_thresholds(tuning.settings.threshold, judged.split.labels, judged.logits)
 
 

@@ -98,6 +98,7 @@ class Tuning(Target):
         cache_limit: bytes that the cache may hold.
         saved_as: how the tuned model is written: whole, or only what was trained.
         plans: the plan, and perhaps the one to compare with, with their rates.
+        free: the states on which a head can be solved beside a training; none where it cannot.
         scan_seconds: what the scan took, where it was made for this tuning.
         warnings: what the reader of the result should know.
     """
@@ -113,6 +114,7 @@ class Tuning(Target):
     cache_limit: int
     saved_as: SavedAs
     plans: Sequence[RatedPlan]
+    free: Sequence[int]
     scan_seconds: float | None
     warnings: Sequence[str]
 
@@ -136,6 +138,11 @@ class Tuning(Target):
         if self.solves and self.form is not None and self.form.averages:
             return "averaging"
         return "choices" if self.task.kind == "multiple_choice" else "family"
+
+    @property
+    def trains(self) -> bool:
+        """Whether a plan is trained, be it the one that is kept or the other."""
+        return any(rated.states is None for rated in self.plans)
 
     @property
     def save_dtype(self) -> Computed:
@@ -204,6 +211,8 @@ def resolve(
     form = None
     if any(_solves(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
+    elif encoder.family.final_norm is None:  # others may be large, and have none
+        form = choose_form(encoder, task, replace(request, classifier=None))
     plans = [_rate(*pair, request, target, form) for pair in zip(specs, choices, strict=True)]
     starts = any(rated.states is None for rated in plans) and not request.draws_head
     if classifier == "family" and starts:
@@ -223,6 +232,7 @@ def resolve(
         cache_limit=cache_limit,
         saved_as=saved_as,
         plans=plans,
+        free=() if form is None or plans[0].states is not None else _list_free(target),
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
@@ -249,9 +259,13 @@ def _list_solved(
         )
     if rule or not _solves(plan, request, target.method):
         return None
-    if not spec.finds_state:
-        return [plan.head]
-    return [state for state in range(1, plan.head + 1) if _can_cut(state, target.shape.weights)]
+    return _list_free(target) if spec.finds_state else [plan.head]
+
+
+def _list_free(target: Target) -> Sequence[int]:
+    """List the states on which heads can be solved."""
+    states = range(1, target.encoder.blocks + 1)
+    return [state for state in states if _can_cut(state, target.shape.weights)]
 
 
 def _solves(plan: Plan, request: TuneRequest, method: Method) -> bool:
@@ -445,5 +459,10 @@ def _choose_solved_format(form: Form | None, request: TuneRequest) -> SavedAs:
             f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
             "leave it out, or give `epochs` to train the head"
         )
+    return name_solved_format(form)
+
+
+def name_solved_format(form: Form | None) -> SavedAs:
+    """Return how a solved head is saved."""
     whole = form is not None and form.classifier == "family"
     return "checkpoint" if whole else "sentence-transformers"

@@ -46,6 +46,7 @@ from layerscout.plans import (
 )
 from layerscout.reporting import write_card
 from layerscout.states import make_accelerator
+from layerscout.tuning.free import Settled
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import Snapshots, keeping_trained
@@ -133,10 +134,7 @@ class Result:
 
 
 def make_result(
-    tuning: Tuning,
-    tuned: Sequence[TunedPlan],
-    trainable: TrainableModel,
-    model: Any,
+    settled: Settled,
     judged: Judgement,
     memory: Mapping[str, Any],
     training: str | None,
@@ -145,21 +143,20 @@ def make_result(
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
     Args:
-        tuning: what the runs started from.
-        tuned: the plan, and perhaps the other one.
-        trainable: what was trained of the first; see `load_kept`.
-        model: what is saved of it.
+        settled: what is kept.
         judged: what it reaches.
         memory: what training took, in bytes.
         training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
     """
+    tuning, tuned = settled.tuning, settled.tuned
     first, metric = tuned[0], tuning.settings.metric
+    trained = [] if settled.training is None else [settled.training]
     warnings = [
         *tuning.encoder.notes,
         *tuning.task.warnings,
         *warned,
-        *_list_warnings(tuning, tuned),
+        *_list_warnings(tuning, [*tuned, *trained]),
         *judged.warnings,
     ]
     counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
@@ -170,16 +167,24 @@ def make_result(
             f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
             f"to {reached:.4g}; --save-dtype float32 avoids this"
         )
-    described = [_describe_plan(tuning, tuned_plan) for tuned_plan in tuned]
+    described = [_describe_plan(tuning, each) for each in [*tuned, *trained]]
     if tuning.scan_seconds is not None:
         described[0]["seconds"]["scan"] = tuning.scan_seconds
+    free = settled.free
+    if free is not None:
+        free = {**free, "training": described[-1] if trained else None}
+    if free is not None and not trained:
+        described[0]["seconds"]["free"] = free["seconds"]
+    if trained:  # which was done, too
+        described[0]["flops"]["train"] += described[-1]["flops"]["train"]
+        described[0]["seconds"]["training"] = sum(described[-1]["seconds"].values())
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
         "method": tuning.method.name,
         "method_options": asdict(tuning.method),
         "saved_as": tuning.saved_as,
-        "needs_transformers": find_oldest(model.config, tuning.task.kind),
+        "needs_transformers": find_oldest(settled.model.config, tuning.task.kind),
         "empty_text": name_empty_text(tuning.encoder.tokenizer),
         "model": describe_model(tuning.encoder, tuning.task),
         "task": _describe_task(tuning),
@@ -187,13 +192,14 @@ def make_result(
         **described[0],
         **judged.content,
         "memory": memory,
+        "free": free,
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
         "settings": _list_settings(tuning, training),
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
-    write = _choose_writer(tuning, trainable, model)
-    return Result(model, tuning.encoder.tokenizer, content, judged.predictions, write)
+    write = _choose_writer(tuning, settled.trainable, settled.model)
+    return Result(settled.model, tuning.encoder.tokenizer, content, judged.predictions, write)
 
 
 def _choose_writer(
@@ -225,12 +231,11 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
-    trains = any(rated.states is None for rated in tuning.plans)
     return {
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": tuning.settings.passes(len(tuning.training)) if trains else 1,
+        "epochs": tuning.settings.passes(len(tuning.training)) if tuning.trains else 1,
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},

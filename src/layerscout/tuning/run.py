@@ -12,13 +12,14 @@ from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.states import is_first_process
-from layerscout.tuning.judging import judge, load_kept
+from layerscout.tuning.free import settle_kept
+from layerscout.tuning.judging import judge
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.run_options import RunOptions, check_single, identify_training
 from layerscout.tuning.snapshots import keeping_trained
-from layerscout.tuning.solving import UnsolvableError
+from layerscout.tuning.solving import UnsolvableError, pool
 from layerscout.tuning.stages import (
     Hooks,
     NothingFinishedError,
@@ -98,7 +99,8 @@ def tune(
             # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
             try:
                 if rated.states is not None:
-                    tuned.append(solve_plan(tuning, rated, show, running.measure))
+                    beside = tuning.trains or running.measure != "all"
+                    tuned.append(solve_plan(tuning, rated, pool(tuning, show), beside=beside))
                     continue
                 splits = compute_trunk(tuning, rated.choice.plan, show)
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))
@@ -109,13 +111,15 @@ def tune(
                     raise
                 warnings.append(f"the plan to compare with failed: {error}")
         warnings += running.warn_of_unsaved()
-        show("done" if running.measure == "metric" else "measuring the speed", 0, 1)
         with keeping_trained(snapshots, "judging it"):
-            trainable, model = load_kept(tuning, tuned[0])
+            settled = settle_kept(tuning, tuned, running, show)
             used = measure_memory(device, peak=True)  # before what only measures the model
-            judged = judge(tuning, tuned, model, running.measure)
+            show("done" if running.measure == "metric" else "measuring the speed", 0, 1)
+            judgement = judge(
+                settled.tuning, settled.tuned, settled.model, settled.judged, running.measure
+            )
             memory = {"predicted": predicted, "used": used, "before": before}
-            result = make_result(tuning, tuned, trainable, model, judged, memory, name, warnings)
+            result = make_result(settled, judgement, memory, name, warnings)
         log_warnings(__name__, result.warnings)
         # Locked until the result is saved.
         kept = None if snapshots is None else replace(snapshots, lock=lock.pop_all())

@@ -169,7 +169,7 @@ def solve(
     if len(left_out) < len(answers):  # of texts that have one class each
         judged = replace(judged, split=split.take(left_out))
     if beside:
-        judged = judge_beside(tuning, pooled, states)
+        _, judged = solve_beside(tuning, pooled, states)
     right, logits = _answer(tuning, judged.split), judged.logits
     loss = float(find_losses(right.labels, logits).mean())
     thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
@@ -179,8 +179,10 @@ def solve(
     return run, Solution(solved, form, judged, pooled, _warn_of_states(pooled, states))
 
 
-def judge_beside(tuning: Tuning, pooled: Pooled, states: Sequence[int]) -> Judged:
-    """Judge the validation rows by a head that is solved on the training rows.
+def solve_beside(
+    tuning: Tuning, pooled: Pooled, states: Sequence[int]
+) -> tuple[SolvedHead, Judged]:
+    """Solve a head on the training rows, and judge the validation rows by it.
 
     Raises:
         UnsolvableError: if no state tells the training rows apart.
@@ -192,7 +194,7 @@ def judge_beside(tuning: Tuning, pooled: Pooled, states: Sequence[int]) -> Judge
     states, choices = [solved.state], answers.choices
     chosen = _Chosen([pooled.splits["validation"]], states, find_form(tuning), choices)
     logits = solved.head(chosen[0])
-    return Judged(validation, ["validation"] * len(logits), logits, 1)
+    return solved, Judged(validation, ["validation"] * len(logits), logits, 1)
 
 
 def find_form(tuning: Tuning) -> Form:

@@ -28,9 +28,9 @@ from layerscout.states import (
     join_process_group,
 )
 from layerscout.tuning.resolve import RatedPlan, Tuning
-from layerscout.tuning.run_options import Measure, RunOptions, tracking
+from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
-from layerscout.tuning.solving import Solution, list_parameters, pool, solve
+from layerscout.tuning.solving import Pooled, Solution, list_parameters, solve
 from layerscout.tuning.starting import solve_start
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
@@ -126,18 +126,14 @@ def train_plan(
     return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
 
 
-def solve_plan(tuning: Tuning, rated: RatedPlan, show: Show, measure: Measure) -> TunedPlan:
-    """Solve the head of a plan that tunes nothing else, at the best of its states.
-
-    Beside a training it is judged on the rows that this is judged on; so it is where less than all
-    is measured, as in the trials of a study.
+def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, *, beside: bool) -> TunedPlan:
+    """Solve the head of a plan that tunes nothing else, at the best of its states; see `solve`.
 
     Raises:
         UnsolvableError: if no state tells the examples apart.
     """
     assert rated.states is not None, "its head is solved"
-    beside = measure != "all" or any(each.states is None for each in tuning.plans)
-    run, solution = solve(tuning, pool(tuning, show), rated.states, beside=beside)
+    run, solution = solve(tuning, pooled, rated.states, beside=beside)
     choice = rated.choice
     if len(rated.states) > 1:
         state, losses = solution.solved.state, solution.solved.losses

@@ -1,0 +1,92 @@
+"""The free head beside a training: what is compared, what `auto` keeps, and what is said of it."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_solved_heads import predict, solve_again, task_by_words
+
+from layerscout.data import Task, evaluate, find_difference
+from layerscout.reporting import describe_free, suggest_step
+from layerscout.tuning import tune
+from layerscout.tuning.free import is_better
+from tiny import tiny_checkpoint
+
+# A rate at which nothing is learnt.
+IDLE = {"progress": False, "epochs": 1, "learning_rate": 1e-9}
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "losses", "better"),
+    [
+        (0.1, (0.02, 0.18), (0.5, 0.6), True),
+        (0.1, (-0.02, 0.22), (0.5, 0.6), False),
+        (0.1, (-0.02, 0.22), (0.5, 0.4), True),
+        (0.0, None, (0.5, 0.4), True),
+        (0.0, (-0.1, 0.1), (0.5, 0.5), False),
+        (-0.1, (-0.2, 0.1), (0.5, 0.4), False),
+    ],
+)
+def test_what_is_better_than_the_free_head(difference, interval, losses, better):
+    assert is_better(difference, interval, losses) is better
+
+
+@pytest.mark.parametrize("kind", ["numbers", "several"])
+def test_both_are_judged_on_rows_that_neither_saw(bert, kind):
+    task = task_by_words(kind)
+    result = tune(bert, task, "top:1", **IDLE)
+    free, metric = result.content["free"], result.content["metric"]
+    y, alone = task.validation.labels, solve_again(bert, task, task.train)[2]
+    head = alone.head(solve_again(bert, task, task.validation)[0][alone.state + 1])
+    assert (free["state"], free["shrinkage"]) == (alone.state + 1, alone.shrinkage)
+    assert free["value"] == pytest.approx(evaluate(metric, y, head), abs=0.02)
+    column = "prediction" if kind == "numbers" else "logits"
+    trained = np.stack(list(result.predictions[column])).reshape(len(y), -1)
+    assert free["trained"] == pytest.approx(evaluate(metric, y, trained))
+    difference, interval = find_difference(metric, y, (head, trained))
+    assert free["difference"] == pytest.approx(difference, abs=0.02)
+    assert free["interval"] == pytest.approx(interval, abs=0.05)
+    # Whatever was asked for by name is kept.
+    assert not free["kept"] and free["training"] is None and result.content["solved"] is None
+    assert ("no better" in describe_free(result.content)) is not free["better"]
+
+
+def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):
+    task = task_by_words("numbers")
+    options = {**IDLE, "snapshots": tmp_path / "snapshots", "save_dtype": "float16"}
+    result = tune(bert, task, "auto", **options)
+    # Stopped before it was saved, it comes to the same.
+    result.snapshots.lock.close()
+    result = tune(bert, task, "auto", **options, resume=True)
+    result.save(tmp_path / "out")
+    assert not (tmp_path / "snapshots").exists()
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    free, solved = content["free"], content["solved"]
+    assert free["kept"] and not free["better"]
+    assert free["training"]["plan"]["tuned"] and free["training"]["runs"][0]["learning_rate"]
+    assert content["plan"]["strategy"] == "auto" and content["plan"]["head"] == solved["state"]
+    assert solved["examples"] == solved["judged"] == 120
+    assert content["settings"]["save_dtype"] == "float32" and content["saved_as"] == "checkpoint"
+    assert content["flops"]["train"] > free["training"]["flops"]["train"]
+    expected = solve_again(bert, task, task.train, task.validation)
+    _, logits = predict(tmp_path / "out" / "model", [*task.train.texts, *task.validation.texts])
+    np.testing.assert_allclose(logits, expected[2].head(expected[0][solved["state"]]), atol=5e-3)
+    assert len(pd.read_parquet(tmp_path / "out" / "predictions.parquet")) == 120
+    assert "so the free head is kept, solved on all 120" in describe_free(content)
+    card = (tmp_path / "out" / "model" / "README.md").read_text()
+    assert "a training that was no better" in card
+    assert suggest_step(content, "out") is None
+
+
+def test_where_no_head_can_be_solved_nothing_is_compared(bert):
+    task = Task.from_lists(["a cat"] * 8, ["x", "y"] * 4)
+    content = tune(bert, task, "auto", **IDLE).content
+    assert content["free"] is None and describe_free(content) is None
+
+
+def test_a_format_that_only_the_training_can_have_keeps_it(tmp_path):
+    model = tiny_checkpoint(tmp_path, "mpnet")
+    options = {**IDLE, "formats": ("sentence-transformers",)}
+    content = tune(model, task_by_words("numbers"), "auto", **options).content
+    assert not content["free"]["better"] and not content["free"]["kept"]

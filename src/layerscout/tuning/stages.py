@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -221,11 +222,14 @@ def train_run(
             export(model, encoder.tokenizer, folder, card, max_length=length, dtype=dtype)
 
     with tracking(running.track, running.logs, label, about) as log:
-        model = start_model(tuning, plan, seed).model
-        if tuning.request.head_start == "solved" and not solve_start(tuning, model, splits[0]):
-            note = "no state tells the training examples apart, so the head starts at random"
-            log_warnings(__name__, [note])
-        return train(
+        model, started = start_model(tuning, plan, seed).model, perf_counter()
+        if tuning.request.head_start == "solved":
+            hooks.show("solving the head that it starts with", 0, 1)
+            if not solve_start(tuning, model, splits[0]):
+                note = "no state tells the training examples apart, so the head starts at random"
+                log_warnings(__name__, [note])
+        solving = perf_counter() - started
+        run, parameters = train(
             encoder,
             model,
             splits[0].spread(),
@@ -239,6 +243,8 @@ def train_run(
             after=save,
             factors=_list_rate_factors(tuning, model, plan, rate),
         )
+        run.seconds["train"] += solving
+        return run, parameters
 
 
 def _list_rate_factors(

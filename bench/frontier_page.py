@@ -260,7 +260,9 @@ else? From the same CSV file, layerscout and five alternatives each make a saved
 All but SetFit have batches of 32; all have at most 128 tokens, padding to the longest text of a
 batch, float32 and one thread. `Trainer`, LoRA and adapters train for 10 epochs on up to 256 rows
 and for 3 on more, in some groups also for longer. layerscout trains for as long as it does by
-default, and sets 10 % of the rows aside to choose an epoch, which the others do not. (Its usual
+default, and sets 10 % of the rows aside to choose an epoch, which the others do not. The free head
+(`--plan head:best`) and the heads on the mean are solved from all rows; heads that are called
+trained are from before that, and those of the decoder. (Its usual
 number of steps was set on SST-2 and emotions with MiniLM, 256 and 1,000 rows, which are also among
 the groups here.)
 
@@ -328,6 +330,12 @@ def describe_machines(records: Sequence[Mapping[str, Any]]) -> str:
         lines.append(
             "Before and after each of these a matrix product reached, in GFLOP/s, "
             f"{', '.join(ranges)}."
+        )
+    if busy := [record["load"] for record in records if "load" in record]:
+        lines.append(
+            f"{len(busy)} of them, of solved heads, were made later than all others, beside other "
+            f"work (a load of {min(busy):.0f} to {max(busy):.0f} on two cores), so that their "
+            "seconds, of the processor, are rather too long."
         )
     if len(known) < len(records):
         lines.append(

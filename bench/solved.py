@@ -174,19 +174,19 @@ class Cell:
         """Return the logits of the test rows by the solved head, and what it says of itself."""
         solved, task = self.solved, self.read.task
         logits = solved.head(self.read.normed[solved.state][task.test])
-        truth, hit = task.y[task.test], logits.argmax(axis=1) == task.y[task.test]
+        truth, rest = task.y[task.test], np.setdiff1d(np.arange(len(task.y) - TEST), self.rows)
         before, after = (
             measure_calibration(truth, each) or {} for each in (logits / solved.factor, logits)
         )
-        shares = np.bincount(self.y) / len(self.y)
+        others = solved.head(self.read.normed[solved.state][rest]).argmax(axis=1)
         return logits, {
             "state": solved.state + 1,
             "shrinkage": solved.shrinkage,
             "factor": solved.factor,
             "left_out": pack(solved.held_out.argmax(axis=1) == self.y[solved.rows]),
             **{name: [before[name], after[name]] for name in ("nll", "ece", "brier")},
-            # Of the test rows, as if their classes had the shares of the draw.
-            "weighted": float(sum(p * hit[truth == k].mean() for k, p in enumerate(shares))),
+            # Of the texts that draws are taken from, those that were not.
+            "rest": float((others == task.y[rest]).mean()),
         }
 
     def tune(self) -> tuple[np.ndarray, dict[str, Any]]:
@@ -313,9 +313,9 @@ Seconds are from reading the sentences to the head or the model, on two cores.""
 REPORTED = """\
 "Reported" is what the result says of the head: the accuracy of rows left out, by heads that were
 chosen, solved and calibrated without their fold; its interval allows for folds that share most of
-their rows (Nadeau and Bengio 2003). Test rows have other shares of the classes than the draws;
-"weighted" is their accuracy as if they had the same. 500 test rows are a sample, too: the last
-column widens the interval by their noise."""
+their rows (Nadeau and Bengio 2003). "The rest" are texts of the training split that were not drawn
+(at most half of each class), with the same shares of the classes; test rows are of another split,
+with other shares."""
 
 CALIBRATED = """\
 On test rows, before and after the one factor on all logits, which changes no prediction: means, and
@@ -470,14 +470,8 @@ def tabulate_reported(cells: Cells) -> str:
                 for one in right
             ]
         )
-        noise = 1.96 * np.sqrt(own.value * (1 - own.value) / TEST)
-        below, above = np.hypot(reported - low, noise), np.hypot(high - reported, noise)
-        within = [
-            (low <= own.value) & (own.value <= high),
-            (low <= own.weighted) & (own.weighted <= high),
-            (reported - below <= own.value) & (own.value <= reported + above),
-        ]
-        means = (reported, own.value, own.weighted)
+        means = (reported, own.rest, own.value)
+        within = [(low <= one) & (one <= high) for one in means[1:]]
         rows.append(
             [
                 name,
@@ -485,8 +479,8 @@ def tabulate_reported(cells: Cells) -> str:
                 *(f"{one.mean():.0%}" for one in within),
             ]
         )
-    columns = ["model, texts per class", "reported", "test rows", "these weighted"]
-    columns += ["within its interval", "weighted", "with the noise of the test rows"]
+    columns = ["model, texts per class", "reported", "the rest", "test rows"]
+    columns += ["the rest is in the interval", "test rows are"]
     return table(columns, rows)
 
 

@@ -75,7 +75,7 @@ def test_texts_without_words_or_of_one_class_say_nothing(texts, y):
     assert predict_from_words(texts, np.array(y), OTHERS) is None
 
 
-def test_of_many_texts_some_are_read(monkeypatch):
-    monkeypatch.setattr("layerscout.scores.words.MOST_TEXTS", 4)
+def test_of_many_texts_some_are_read():
     y = np.arange(6) % 2
-    assert np.isfinite(predict_from_words(TEXTS, y, OTHERS)).all()
+    few = predict_from_words(TEXTS, y, OTHERS, most=4)
+    assert np.isfinite(few).all() and (few != predict_from_words(TEXTS, y, OTHERS)).any()

@@ -196,9 +196,14 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
             print_table(console, reporting.tabulate_runs(content))
         print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
+    words, better = reporting.compare_with_words(content)
+    if not better:
+        say(console, words, "bold yellow")
     say(console, reporting.summarise_tuning(content), "bold green")
     if (free := reporting.describe_free(content)) is not None:
         say(console, free, "" if content["free"]["better"] else "bold yellow")
+    if words and better:
+        say(console, words)
     seconds = content["seconds"]
     say(console, f"speed: {reporting.describe_speed(content)}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")

@@ -63,6 +63,7 @@ from layerscout.reporting.scores import (
     title_score,
 )
 from layerscout.reporting.words import (
+    compare_with_words,
     count_examples,
     count_fitted,
     count_judged,
@@ -77,6 +78,7 @@ from layerscout.reporting.words import (
     name_examples,
     name_measure,
     read_more,
+    start_line,
 )
 from layerscout.scores import SCORES
 
@@ -290,6 +292,9 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     lines += filter(None, [describe_free(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
+    words, better = compare_with_words(content)
+    if words:
+        lines.insert(1 if better else 0, f"{start_line(words)}.")
     if content.get("solved") is not None:
         training = [Section("Solved heads", table=tabulate_solved(content))]
     else:

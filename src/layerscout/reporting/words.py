@@ -132,6 +132,23 @@ def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
     return f"no better than {always}, {format_decimals(baseline)}"
 
 
+def compare_with_words(content: Mapping[str, Any]) -> tuple[str, bool]:
+    """Say what counting words reaches on the rows that chose a tuned model, "" if not known.
+
+    Returns:
+        The sentence, and whether the model is better beyond noise.
+    """
+    words = (content.get("baselines") or {}).get("tf-idf")
+    if words is None:
+        return "", True
+    reached = f"counting words (tf-idf) reaches {name_measure(content)} {words['value']:.3f}"
+    if words["interval"] is not None and words["interval"][0] > 0:
+        return reached, True
+    ends = "" if words["interval"] is None else " ({:+.3f} to {:+.3f})".format(*words["interval"])
+    difference = f"{words['difference']:+.3f}{ends}"
+    return f"no better than what is free: {reached}; the difference is {difference}", False
+
+
 def describe_interval(content: Mapping[str, Any]) -> str:
     """Return the interval of a metric, from where it stands in a file; "" where there is none."""
     if (interval := content.get("interval")) is None:

@@ -82,4 +82,4 @@ from .table import (
     read_score_keys as read_score_keys,
 )
 from .variability import Debiased as Debiased
-from .words import predict_from_words as predict_from_words
+from .words import MOST_TEXTS as MOST_TEXTS, predict_from_words as predict_from_words

@@ -7,26 +7,31 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float64
 
-# Training texts that are read at most, which takes some seconds.
+# Training texts that are read, which takes up to some seconds.
 MOST_TEXTS = 20_000
 # The log-probability of a class that no training text has.
 NEVER = -100.0
 
 
 def predict_from_words(
-    texts: Sequence[str], y: np.ndarray, others: Sequence[str], *, classes: int | None = None
+    texts: Sequence[str],
+    y: np.ndarray,
+    others: Sequence[str],
+    *,
+    classes: int | None = None,
+    most: int = MOST_TEXTS,
 ) -> Float64[np.ndarray, "m K"] | None:
     """Return what regression on tf-idf of words says of other texts.
 
     scikit-learn's `TfidfVectorizer` and `LogisticRegression`, or `Ridge` for numbers, as they come,
-    but that words may have one letter; several labels have a regression each. Of more than
-    `MOST_TEXTS` texts some are drawn.
+    but that words may have one letter; several labels have a regression each.
 
     Args:
         texts: n of them.
         y: class ids (n,), which labels each text has, bool (n, K), or numbers (n,).
         others: m of them.
         classes: K, where there may be classes without a text.
+        most: texts that are read; of more, so many are drawn.
 
     Returns:
         Logits, or numbers, (m, K); None if the texts have no word, or all one class.
@@ -34,8 +39,8 @@ def predict_from_words(
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    if len(texts) > MOST_TEXTS:
-        rows = np.random.default_rng(0).choice(len(texts), MOST_TEXTS, replace=False)
+    if len(texts) > most:
+        rows = np.random.default_rng(0).choice(len(texts), most, replace=False)
         texts, y = [texts[row] for row in rows], y[rows]
     vectorizer = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b")
     try:

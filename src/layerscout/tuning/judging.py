@@ -32,6 +32,7 @@ from layerscout.models import (
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
+from layerscout.tuning.baselines import judge_words
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import Measure
@@ -110,6 +111,7 @@ def judge(
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
     test = other_test = pipeline = None
     predictions: dict[str, Any] = {}
+    words: dict[str, Any] | None = None
     answers = tuning.validation.answers
     if judged is not None:
         answers = make_targets(judged.split, task.kind, task.labels)
@@ -119,6 +121,8 @@ def judge(
         keep_thresholds(model, thresholds)
         if measure == "all" and tuning.saved_as == "checkpoint":
             pipeline = _judge_pipeline(tuning, model)
+        if measure == "all":
+            words = judge_words(tuning, judged, thresholds)
         predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
         test, more = _judge_test(tuning, first, task.test, model, thresholds)
@@ -133,6 +137,7 @@ def judge(
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
     content = {
         **_describe(tuning, answers, result),
+        "baselines": {} if words is None else {"tf-idf": words},
         "pipeline": pipeline,
         "test": test,
         "thresholds": None

@@ -53,12 +53,14 @@ class Judged:
         which: the split that each answer is from.
         logits: (n, K).
         folds: that the rows were left out in; 1 where they were left out at once.
+        dealt: the fold of each row, where there are several.
     """
 
     split: Split
     which: Sequence[str]
     logits: np.ndarray
     folds: int
+    dealt: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +167,7 @@ def solve(
     left_out, parts = solved.rows, len(np.unique(folds[0, solved.rows]))
     sizes = len(tuning.training.answers), len(tuning.validation.answers)
     which = np.repeat(["training", "validation"], sizes)[left_out].tolist()
-    judged = Judged(split, which, solved.held_out, parts)
+    judged = Judged(split, which, solved.held_out, parts, folds[0, left_out])
     if len(left_out) < len(answers):  # of texts that have one class each
         judged = replace(judged, split=split.take(left_out))
     if beside:

@@ -1,0 +1,75 @@
+"""Counting words beside a tuned model, on the same rows."""
+
+import numpy as np
+import pytest
+
+from layerscout.data import Task, evaluate, find_difference
+from layerscout.reporting import compare_with_words
+from layerscout.scores import deal_groups, predict_from_words
+from layerscout.tuning import tune
+from tuned import choices_task
+
+TRAINED = {"epochs": 1, "learning_rate": 1e-4, "progress": False}
+
+
+def word_task(kind, n=60):
+    """Make a task in which words decide, and the order of words nothing."""
+    rng = np.random.default_rng(1)
+    words = [
+        str(rng.permutation(["good", "film", "fun", "dull", "late"])[:2]) for _ in range(2 * n)
+    ]
+    texts = [f"{text} {row}" for row, text in enumerate(words)]
+    has = np.array([["good" in text, "dull" in text] for text in texts])
+    labels = {
+        "classes": [("no", "yes")[int(first)] for first, _ in has],
+        "several": [[name for name, own in zip("ab", row, strict=True) if own] for row in has],
+        "numbers": [2.0 * first - second for first, second in has],
+    }[kind]
+    return Task.from_lists(
+        texts[:n],
+        labels[:n],
+        name=kind,
+        validation=(texts[n:], labels[n:]),
+        regression=kind == "numbers",
+    )
+
+
+@pytest.mark.parametrize("kind", ["classes", "several", "numbers"])
+def test_words_are_judged_on_the_rows_of_the_model(bert, kind):
+    task = word_task(kind)
+    train, held = task.train, task.validation
+    result = tune(bert, task, "top:1", **TRAINED)
+    words = predict_from_words(train.texts, train.labels, held.texts)
+    logits = np.stack(result.predictions["logits" if kind != "numbers" else "prediction"])
+    pair = words, logits.reshape(len(held), -1)
+    said = result.content["baselines"]["tf-idf"]
+    assert said["value"] == pytest.approx(evaluate(task.metric, held.labels, words))
+    difference, interval = find_difference(task.metric, held.labels, pair)
+    assert (said["difference"], *said["interval"]) == pytest.approx((difference, *interval))
+
+    y, texts = np.concatenate([train.labels, held.labels]), [*train.texts, *held.texts]
+    solved = tune(bert, task, "head:best", progress=False).content
+    folds = deal_groups(y, 0, groups=5, least=0)
+    words = np.zeros((120, pair[0].shape[1]))
+    for fold in range(5):
+        rest, own = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        few = [texts[row] for row in rest], y[rest], [texts[row] for row in own]
+        words[own] = predict_from_words(*few)
+    assert solved["baselines"]["tf-idf"]["value"] == pytest.approx(evaluate(task.metric, y, words))
+
+
+def test_a_model_that_is_no_better_says_so_first(bert):
+    content = tune(bert, word_task("classes"), "top:1", **TRAINED).content
+    line, better = compare_with_words(content)
+    assert not better and line.startswith("no better than what is free: counting words (tf-idf)")
+    words = content["baselines"]["tf-idf"]
+    ahead = {**content, "baselines": {"tf-idf": {**words, "interval": [0.01, 0.2]}}}
+    line, better = compare_with_words(ahead)
+    assert better and line == f"counting words (tf-idf) reaches accuracy {words['value']:.3f}"
+    assert compare_with_words({**content, "baselines": None}) == ("", True)
+
+
+def test_choices_and_short_measures_have_no_words(bert):
+    few = {"measure": "predictions"}
+    assert tune(bert, word_task("classes"), "top:1", **TRAINED, **few).content["baselines"] == {}
+    assert tune(bert, choices_task(), "top:1", **TRAINED).content["baselines"] == {}

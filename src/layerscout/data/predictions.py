@@ -21,6 +21,7 @@ def settle_thresholds(
     threshold: float | Literal["tuned"] | None,
     labels: Bool[np.ndarray, "n K"] | np.ndarray,
     logits: Float[np.ndarray, "n K"],
+    factor: float = 1.0,
 ) -> Float64[np.ndarray, " K"] | None:
     """Return the probability from which on an example has each label; None for 0.5.
 
@@ -28,10 +29,13 @@ def settle_thresholds(
         threshold: the same for all labels, or "tuned" for the best of each label on these examples.
         labels: which labels the n examples have.
         logits: of the same.
+        factor: by which the logits are larger than those that `threshold` is for; it moves with
+            them, so that it says the same.
     """
-    if threshold == "tuned":
-        return tune_thresholds(labels, logits)
-    return None if threshold is None else np.full(logits.shape[1], float(threshold))
+    if threshold is None or threshold == "tuned":
+        return None if threshold is None else tune_thresholds(labels, logits)
+    least = np.clip(factor * np.log(threshold / (1 - threshold)), -LARGEST, LARGEST)
+    return np.full(logits.shape[1], 1 / (1 + np.exp(-least)))
 
 
 def tune_thresholds(

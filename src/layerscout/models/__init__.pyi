@@ -72,6 +72,7 @@ from .heads import (
     Head as Head,
     choose_head_pooling as choose_head_pooling,
     make_family_head as make_family_head,
+    scale_logits as scale_logits,
     take_family_head as take_family_head,
 )
 from .hub import (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -71,8 +72,7 @@ class Head(nn.Module):
     @property
     def output(self) -> tuple[str, nn.Linear]:
         """The layer that gives the outputs, and its name in the classifier."""
-        layers = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.Linear)]
-        return layers[-1]
+        return find_output(self.model)
 
     def read(self, states: Float[Tensor, "b d"]) -> Float[Tensor, "b f"]:
         """Return what the layer that gives the outputs is given."""
@@ -154,3 +154,16 @@ def take_family_head(
         return None
     unshare_weights(head.model)
     return head.requires_grad_(False).cpu()
+
+
+def scale_logits(model: Any, factor: float) -> None:
+    """Multiply the logits of a transformers model by a factor, in its last layer; in place."""
+    with torch.no_grad():
+        for parameter in find_output(model)[1].parameters():
+            parameter.mul_(factor)
+
+
+def find_output(model: Any) -> tuple[str, nn.Linear]:
+    """Return the layer that gives a classifier's outputs, and its name."""
+    # Of what peft saves in full there are two, the one that is used after the other.
+    return [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)][-1]

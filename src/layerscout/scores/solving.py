@@ -59,6 +59,7 @@ class SolvedHead:
         rows: those that were left out once, (m,).
         held_out: logits (m, K) of these, by heads that were solved without their fold, and chosen
             and calibrated by the other folds; what is reported of the head is judged by them.
+        factors: on each of these rows' logits, which the other folds calibrated.
         losses: of the rows left out, in the mean, by the number of every state that was solved.
     """
 
@@ -68,6 +69,7 @@ class SolvedHead:
     factor: float
     rows: Int64[np.ndarray, " m"]
     held_out: Float64[np.ndarray, "m K"]
+    factors: Float64[np.ndarray, " m"]
     losses: dict[int, float]
 
 
@@ -133,11 +135,12 @@ def solve_head(
             candidates += _leave_out(s, H, y, folds, classes, bias)
     if not candidates:
         return None
-    held_out = np.empty_like(candidates[0].logits)
+    held_out, factors = np.empty_like(candidates[0].logits), np.empty(len(own_y))
     for fold in np.unique(own_folds):
         own, others = own_folds == fold, own_folds != fold
         best = min(candidates, key=lambda each: float(each.losses[others].mean()))
-        held_out[own] = best.logits[own] * calibrate(own_y[others], best.logits[others])
+        factors[own] = calibrate(own_y[others], best.logits[others])
+        held_out[own] = best.logits[own] * factors[own, None]
     best = min(candidates, key=lambda each: float(each.losses.mean()))
     factor = calibrate(own_y, best.logits)
     path = solve_path(np.asarray(states[best.state], np.float64), y, classes, bias)
@@ -146,7 +149,7 @@ def solve_head(
     for each in candidates:
         loss = float(each.losses.mean())
         losses[each.state] = min(losses.get(each.state, loss), loss)
-    return SolvedHead(head, best.state, best.shrinkage, factor, aside, held_out, losses)
+    return SolvedHead(head, best.state, best.shrinkage, factor, aside, held_out, factors, losses)
 
 
 def _leave_out(

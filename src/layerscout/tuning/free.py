@@ -11,7 +11,7 @@ import numpy as np
 
 from layerscout.data import evaluate, find_difference, make_targets
 from layerscout.errors import InputError
-from layerscout.models import TrainableModel, check_formats
+from layerscout.models import TrainableModel, check_formats, round_weights
 from layerscout.plans import FULL, Choice, Plan
 from layerscout.progress import Show
 from layerscout.tuning.judging import find_thresholds, judge_validation, load_kept
@@ -53,6 +53,7 @@ def settle_kept(
     """
     trainable, model = load_kept(tuning, tuned[0])
     if running.measure not in ("predictions", "all"):
+        round_weights(model, tuning.save_dtype)
         return Settled(tuning, tuned, trainable, model, None)
     judged = judge_validation(tuning, tuned[0], model)
     trained = Settled(tuning, tuned, trainable, model, judged)

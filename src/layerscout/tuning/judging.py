@@ -27,12 +27,14 @@ from layerscout.models import (
     keep_thresholds,
     make_averaging_classifier,
     round_weights,
+    scale_logits,
     unshare_weights,
 )
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
 from layerscout.tuning.baselines import judge_words
+from layerscout.tuning.calibration import calibrate_trained, describe_calibration
 from layerscout.tuning.machine import measure_speeds
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import Measure
@@ -83,10 +85,7 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
     as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
-    model = trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
-    if tuned.solution is None:  # else it would be saved in float32
-        round_weights(model, tuning.save_dtype)
-    return trainable, model
+    return trainable, trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
 
 
 def judge(
@@ -109,7 +108,7 @@ def judge(
     run = first.runs[first.kept]
     value = pick_epoch(run.curve, tuning.settings.keep).value
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
-    test = other_test = pipeline = None
+    test = other_test = pipeline = calibration = tested = None
     predictions: dict[str, Any] = {}
     words: dict[str, Any] | None = None
     answers = tuning.validation.answers
@@ -125,12 +124,14 @@ def judge(
             words = judge_words(tuning, judged, thresholds)
         predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
-        test, more = _judge_test(tuning, first, task.test, model, thresholds)
+        test, more, tested = _judge_test(tuning, first, task.test, model, thresholds)
         predictions = {name: [*column, *more[name]] for name, column in predictions.items()}
         if len(tuned) > 1:
             _, other = load_kept(tuning, tuned[1])
             least = find_thresholds(tuning, judge_validation(tuning, tuned[1], other))
-            other_test, _ = _judge_test(tuning, tuned[1], task.test, other, least)
+            other_test, *_ = _judge_test(tuning, tuned[1], task.test, other, least)
+    if judged is not None:
+        calibration = describe_calibration(answers.labels, judged, tested)
     if measure != "metric":
         with make_accelerator().main_process_first():  # so that it is alone
             full = tuning.encoder.model if measure == "all" else None
@@ -140,6 +141,7 @@ def judge(
         "baselines": {} if words is None else {"tf-idf": words},
         "pipeline": pipeline,
         "test": test,
+        "calibration": calibration,
         "thresholds": None
         if thresholds is None
         else dict(zip(task.labels, thresholds.tolist(), strict=True)),
@@ -152,21 +154,35 @@ def judge(
 def judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
     """Return the saved model's logits of the validation rows, or what is reported where it saw all.
 
-    It starts from cached states only if what is below the cut is saved unrounded: they are those of
-    the weights before.
+    One that was trained is calibrated first, and its weights are rounded as they are saved.
     """
     if tuned.solution is not None:
         judged = tuned.solution.judged
         return replace(judged, logits=judged.logits.astype(np.float32))
-    exact = holds_exactly(tuning.encoder.model, tuning.save_dtype)
-    examples = tuned.splits[1] if exact else tuning.validation
+    examples = tuned.splits[1]
     logits = predict(tuning.encoder, model, examples).numpy()
-    return Judged(require_validation(tuning.task), ["validation"] * len(logits), logits, folds=1)
+    raw = logits.astype(np.float64)
+    factor, factors = calibrate_trained(tuning.validation.answers, raw)
+    scale_logits(model, factor)
+    logits *= factor
+    if tuning.save_dtype != "float32":
+        round_weights(model, tuning.save_dtype)
+        # States at the cut are those of the weights before.
+        if not holds_exactly(tuning.encoder.model, tuning.save_dtype):
+            examples = tuning.validation
+        logits = predict(tuning.encoder, model, examples).numpy()
+    rows = require_validation(tuning.task), ["validation"] * len(logits)
+    return Judged(*rows, logits, 1, raw, factor, factors, trained=True)
 
 
 def find_thresholds(tuning: Tuning, judged: Judged) -> np.ndarray | None:
-    """Settle the thresholds of several labels on the rows that are judged."""
-    return settle_thresholds(tuning.settings.threshold, judged.split.labels, judged.logits)
+    """Settle the thresholds of several labels on the rows that are judged.
+
+    One that a training went by moves with its factor, so that it predicts the same.
+    """
+    factor = judged.factor if judged.trained else 1.0
+    threshold, labels = tuning.settings.threshold, judged.split.labels
+    return settle_thresholds(threshold, labels, judged.logits, factor)
 
 
 def _judge_pipeline(tuning: Tuning, model: Any) -> dict[str, Any] | None:
@@ -241,11 +257,11 @@ def _warn_of_pipeline(pipeline: Mapping[str, Any] | None) -> list[str]:
 
 def _judge_test(
     tuning: Tuning, tuned: TunedPlan, split: Split, model: Any, thresholds: np.ndarray | None
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
+) -> tuple[dict[str, Any], Mapping[str, Any], tuple[np.ndarray, np.ndarray]]:
     """Judge a saved model on the test rows, by which nothing was chosen.
 
     Returns:
-        What `result.json` holds of them, and more rows of `predictions.parquet`.
+        What `result.json` holds of them, more rows of `predictions.parquet`, and labels and logits.
     """
     task, metric, encoder = tuning.task, tuning.settings.metric, tuning.encoder
     if tuned.solution is not None:  # an averaging block is exact in no shorter precision
@@ -255,7 +271,7 @@ def _judge_test(
     answers, which = encoded.answers, ["test"] * len(encoded.answers)
     result = EvaluationResult.of(metric, task, split, answers, logits, thresholds, which)
     described = {"examples": split.examples, **_describe(tuning, answers, result)}
-    return described, result.predictions
+    return described, result.predictions, (answers.labels, logits)
 
 
 def _describe(tuning: Tuning, answers: Targets, result: EvaluationResult) -> dict[str, Any]:

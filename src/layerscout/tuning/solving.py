@@ -53,6 +53,10 @@ class Judged:
         which: the split that each answer is from.
         logits: (n, K).
         folds: that the rows were left out in; 1 where they were left out at once.
+        raw: logits without a factor.
+        factor: on those of the model that is kept.
+        factors: on those of each row, (n,), found without the row.
+        trained: by steps, and not solved.
         dealt: the fold of each row, where there are several.
     """
 
@@ -60,6 +64,10 @@ class Judged:
     which: Sequence[str]
     logits: np.ndarray
     folds: int
+    raw: np.ndarray
+    factor: float
+    factors: np.ndarray
+    trained: bool = False
     dealt: np.ndarray | None = None
 
 
@@ -167,11 +175,13 @@ def solve(
     left_out, parts = solved.rows, len(np.unique(folds[0, solved.rows]))
     sizes = len(tuning.training.answers), len(tuning.validation.answers)
     which = np.repeat(["training", "validation"], sizes)[left_out].tolist()
-    judged = Judged(split, which, solved.held_out, parts, folds[0, left_out])
+    raw = solved.held_out / solved.factors[:, None]
+    factors = solved.factor, solved.factors
+    judged = Judged(split, which, solved.held_out, parts, raw, *factors, dealt=folds[0, left_out])
     if len(left_out) < len(answers):  # of texts that have one class each
         judged = replace(judged, split=split.take(left_out))
     if beside:
-        _, judged = solve_beside(tuning, pooled, states)
+        judged = replace(solve_beside(tuning, pooled, states)[1], factor=solved.factor)
     right, logits = _answer(tuning, judged.split), judged.logits
     loss = float(find_losses(right.labels, logits).mean())
     thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
@@ -195,8 +205,9 @@ def solve_beside(
     solved = _solve(tuning, [pooled.splits["training"]], states, answers, folds)
     states, choices = [solved.state], answers.choices
     chosen = _Chosen([pooled.splits["validation"]], states, find_form(tuning), choices)
-    logits = solved.head(chosen[0])
-    return solved, Judged(validation, ["validation"] * len(logits), logits, 1)
+    logits, factor = solved.head(chosen[0]), solved.factor
+    rows = validation, ["validation"] * len(logits), logits, 1
+    return solved, Judged(*rows, logits / factor, factor, np.full(len(logits), factor))
 
 
 def find_form(tuning: Tuning) -> Form:

@@ -140,6 +140,11 @@ def test_plans_that_cannot_be_used(bert, plan, words):
             {"edits": "skip:2", "method": "lora", "keep_adapter": True},
             "untied or edited",
         ),
+        (
+            "top:1",
+            {"classifier": "mean-linear", "method": "lora", "keep_adapter": True},
+            "needs a model that transformers can load",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_the_plan(bert, plan, options, words):

@@ -214,10 +214,10 @@ class TuneRequest(Settings):
                 "`keep_adapter` needs a base that transformers can load, but untied or edited "
                 "blocks have none; leave it out"
             )
-        if self.classifier == "mean-linear" and lora:
+        if self.keep_adapter and self.classifier == "mean-linear":
             raise InputError(
-                "LoRA is merged into a checkpoint of the family, which has no classifier "
-                "mean-linear; use another method, or the classifier family"
+                "`keep_adapter` needs a model that transformers can load, and has none with the "
+                "classifier mean-linear; leave it out"
             )
 
     def with_method(self, written: Method | None) -> TuneRequest:

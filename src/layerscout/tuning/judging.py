@@ -84,8 +84,8 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
     trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed, classifier)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)
-    as_checkpoint = tuning.method.saved == "merged" and tuning.saved_as == "checkpoint"
-    return trainable, trainable.wrapper.merge_and_unload() if as_checkpoint else trainable.model
+    merged = tuning.method.saved == "merged" and tuning.saved_as != "peft"
+    return trainable, trainable.wrapper.merge_and_unload() if merged else trainable.model
 
 
 def judge(

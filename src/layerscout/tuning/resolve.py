@@ -439,9 +439,10 @@ def _rate(
 
 
 def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:
+    whole: SavedAs = "checkpoint" if classifier == "family" else "sentence-transformers"
     formats: Mapping[str, SavedAs] = {
-        "whole": "checkpoint" if classifier == "family" else "sentence-transformers",
-        "merged": "peft" if request.keep_adapter else "checkpoint",
+        "whole": whole,
+        "merged": "peft" if request.keep_adapter else whole,
         "apart": "ours",
     }
     saved_as = formats[method.saved]

@@ -282,28 +282,41 @@ def run(given: argparse.Namespace) -> None:
 INTRODUCTION = """\
 # Heads that are solved
 
-Written by `python bench/solved.py --mpnet FOLDER --write docs/measured/solved.md` from its records
-in `bench/solved/records.jsonl`; without them it takes {hours:.1f} hours of one core.
+Written by `python bench/solved.py --mpnet FOLDER --demo FOLDER --write docs/measured/solved.md`
+from its records in `bench/solved/records.jsonl`; without them it takes twenty minutes of one core.
 
 What is a model worth that takes one forward pass, and is it worth more than what everybody does in
 that time? `layerscout tune MODEL data.csv --plan head:best` solves a linear head on the mean of the
-tokens at every state and keeps the best. Beside it stand logistic regression on the mean of the
-top state (scikit-learn; features brought to one deviation, the penalty of five by the loss on the
+tokens at every state and keeps the best. Beside it stand logistic regression on the mean of the top
+state (scikit-learn; features brought to one deviation, one of five penalties by the loss on the
 same folds; and as it comes, C = 1), the same regression on the state that `head:best` chose, and
 counting words: tf-idf and logistic regression, as they come, without any model.
 
 Six tasks with two models, all-MiniLM-L6-v2 (6 blocks) and all-mpnet-base-v2 (12 blocks); 8, 32 and
-128 texts of each class (of trec6's rarest class there are 79), five draws from up to {pool} texts
-of each class. Accuracy, in points, on the same {test} rows of the test split, which no contender
-has seen; draws have as many texts of each class, test rows have not. Differences are paired, with
-95 % intervals over the test rows, each the mean of the five draws. Seconds are of one thread, with
-the forward pass over the rows that are given, in float32; the machine was busy with other work, so
-that they are rather long, for all alike.
+128 texts of each class (79 of trec6's rarest), five draws from 256 texts of each class. Accuracy,
+in points, on the same 500 rows of the test split, which no contender has seen; draws have as many
+texts of each class, test rows have not. Differences are paired, with 95 % intervals over test rows,
+each the mean of the five draws.
 
 """
 
+CONCLUSION = """\
+- Most of it is the state: the same regression, on the state that `head:best` chose, is 3.8 points
+  above that on the top state. Discriminant analysis is level with regression at 8 texts of each
+  class, and up to a point above it from 32 on.
+- Where words decide and states do not, counting words is better than any head: with MiniLM on
+  amazon_counterfactual_en, at all three sizes. With mpnet-base the head is ahead there, by 5 to 8
+  points. `tune` counts words beside every model, and begins its report with them where the model is
+  no better.
+- With MiniLM and 8 texts of each class the state is chosen from too little on four of six tasks:
+  nothing is gained there, and nothing lost."""
 
-CONCLUSION = ""
+SECONDS = """\
+Of one thread, as its processor counts them, from the rows that are given: the forward pass in
+float32, and choosing and solving. The machine was busy with other work, so that they are rather
+long. `head:best` solves every state of less than 500 rows, some of them dealt five times, and three
+states of more: it takes 0.2 to 0.4 s longer than a regression on the top state with MiniLM, 0.8 to
+1.2 s with mpnet-base."""
 
 DEMO = """\
 What `layerscout demo` measures: 1,000 sentences of a grammar, 500 others, MiniLM. Which of them are
@@ -313,9 +326,9 @@ Seconds are from reading the sentences to the head or the model, on two cores.""
 REPORTED = """\
 "Reported" is what the result says of the head: the accuracy of rows left out, by heads that were
 chosen, solved and calibrated without their fold; its interval allows for folds that share most of
-their rows (Nadeau and Bengio 2003). "The rest" are texts of the training split that were not drawn
-(at most half of each class), with the same shares of the classes; test rows are of another split,
-with other shares."""
+their rows (Nadeau and Bengio 2003). "The rest" are those of the 256 texts of each class that were not
+drawn. Test rows are of another split, with other shares of the classes, and trec6's are easier than
+its training rows: they lie above the interval in most of its draws with 128 texts of each class."""
 
 CALIBRATED = """\
 On test rows, before and after the one factor on all logits, which changes no prediction: means, and
@@ -394,13 +407,15 @@ def tabulate_demo(folder: Path) -> str:
     task = ls.Task.load("demo")
     task = draw_examples(task, content["settings"]["examples"], content["runs"][0]["seed"])
     held = require_validation(task)
+    torch.set_num_threads(2)
     encoder, started = ls.Encoder.load("demo"), time.perf_counter()
     H, test = (
         np.asarray(pool_states(encoder, encoder.tokenize(split.texts), limit=0).states["mean"][-1])
         for split in (task.train, held)
     )
     regression = make_pipeline(StandardScaler(), LogisticRegressionCV(**CHOSEN))
-    value = float(regression.fit(H, task.train.labels).score(test, held.labels))
+    predicted = regression.fit(H, task.train.labels).predict(test)
+    value = float((predicted == held.labels).mean())
     taken = time.perf_counter() - started
     words, free, other = content["baselines"]["tf-idf"], content["free"], content["against"]
     tuned, full = (each["seconds"]["trunk"] + each["seconds"]["train"] for each in (content, other))
@@ -450,9 +465,12 @@ def tabulate_tasks(cells: Cells) -> str:
 def tabulate_seconds(cells: Cells) -> str:
     rows = []
     for name, some in list_sizes(cells)[:-1]:
-        taken = [cells.take(some, one) for one in (WORDS, TOP, PLAIN, BEST)]
-        totals = [f"{(one.seconds + one.forward).mean():.2f}" for one in taken]
-        rows.append([name, f"{taken[-1].forward.mean():.2f}", *totals])
+        own = [cells.take(some, one).seconds.mean() for one in (WORDS, TOP, PLAIN, BEST)]
+        # What ran beside a pass can only slow it down.
+        passes = [cells.take(some, one).forward for one in (TOP, PLAIN, BEST)]
+        forward = float(np.min(passes, axis=0).mean())
+        totals = [own[0], *(forward + one for one in own[1:])]
+        rows.append([name, f"{forward:.2f}", *(f"{one:.2f}" for one in totals)])
     return table(["model, texts per class", "forward pass", WORDS, TOP, PLAIN, BEST], rows)
 
 
@@ -509,6 +527,7 @@ def write(records: Sequence[Mapping[str, Any]], path: Path, demo: Path | None) -
         CONCLUSION,
         *(["## The demo", DEMO, tabulate_demo(demo)] if demo else []),
         "## Seconds",
+        SECONDS,
         tabulate_seconds(cells),
         "## The figure that it reports",
         REPORTED,

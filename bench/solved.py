@@ -326,9 +326,9 @@ Seconds are from reading the sentences to the head or the model, on two cores.""
 REPORTED = """\
 "Reported" is what the result says of the head: the accuracy of rows left out, by heads that were
 chosen, solved and calibrated without their fold; its interval allows for folds that share most of
-their rows (Nadeau and Bengio 2003). "The rest" are those of the 256 texts of each class that were not
-drawn. Test rows are of another split, with other shares of the classes, and trec6's are easier than
-its training rows: they lie above the interval in most of its draws with 128 texts of each class."""
+their rows (Nadeau and Bengio 2003). "The rest" are those of the 256 texts of each class that were
+not drawn. Test rows are of another split, with other shares of the classes, and trec6's are easier
+than its training rows: they lie above the interval in all draws of 128 texts of each class."""
 
 CALIBRATED = """\
 On test rows, before and after the one factor on all logits, which changes no prediction: means, and

@@ -7,6 +7,7 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.errors import LayerscoutError
+from layerscout.tuning import tune
 from layerscout.tuning.run_options import TRACKERS, check_tracker, tracking
 from tuned import cheaply, load, task_of
 
@@ -54,6 +55,17 @@ def test_a_tracker_that_does_not_begin_costs_one_line(tmp_path, monkeypatch):
         tracking("wandb", tmp_path, "a run", {}) as log,
     ):
         log({"loss": 1.0}, 1)
+
+
+@tensorboard
+def test_a_solved_head_is_reported_once(bert, tmp_path):
+    options = {"progress": False, "measure": "metric", "track": "tensorboard"}
+    logs = tmp_path / "logs"
+    content = tune(bert, task_of(), "head:2", logs=logs, **options).content
+    [epoch] = content["runs"][0]["curve"]
+    [folder] = logs.iterdir()
+    assert "solved" in folder.name
+    assert scalars(folder / "layerscout")[content["metric"]] == [(1, pytest.approx(epoch["value"]))]
 
 
 @pytest.mark.whole

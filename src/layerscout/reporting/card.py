@@ -40,7 +40,8 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     plan, model = content["plan"], content["model"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
     alone = "embeddings and head" if plan.get("embeddings") else "the head only"
-    line = f"tuned {blocks if plan['tuned'] else alone}{_say_by_what(content)}"
+    how = "tuned" if content.get("solved") is None else "solved"
+    line = f"{how} {blocks if plan['tuned'] else alone}{_say_by_what(content)}"
     if model["editing"]:
         line += f" after {model['editing']['edits']}"
     other = content["against"]

@@ -260,7 +260,8 @@ def _tune_anew(content: Content, sentence: str, *words: str) -> tuple[str, str] 
     """Tune the base of a solved head on the same data; None if these are not where they were."""
     before = content["tuning"]
     data = {**content, "settings": before["settings"]}
-    command = write_command("tune", data, *words, model=before["model"])
+    options = write_options(before["options"])
+    command = write_command("tune", data, *options, *words, model=before["model"])
     return (sentence, command) if before.get("data_found", True) else None
 
 

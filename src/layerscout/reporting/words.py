@@ -182,7 +182,7 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
     gap = describe_difference(metric, free["difference"], interval)
     rows = "words" if content["task"]["kind"] == "token_classification" else "examples"
     found = (
-        f"{name_measure(content)} {free['trained']:.3f} and {free['value']:.3f} on the same "
+        f"{name_measure(content)} {free['trained']:.3f} against {free['value']:.3f} on the same "
         f"{free['examples']:,} validation {rows}, a difference of {gap}"
     )
     if interval is None or interval[0] <= 0 <= interval[1]:

@@ -71,7 +71,7 @@ def settle_kept(
         saved_as = name_solved_format(tuning.form)
         tuning = replace(tuning, plans=[rated, *tuning.plans[1:]], saved_as=saved_as)
         check_formats(running.formats, tuning.saves)
-        head = solve_plan(tuning, rated, pooled, beside=tuning.trains)
+        head = solve_plan(tuning, rated, pooled, running)
     except InputError:  # of no state that tells rows apart, or of a format for the training alone
         return trained
     trainable, model = load_kept(tuning, head)

@@ -99,8 +99,7 @@ def tune(
             # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
             try:
                 if rated.states is not None:
-                    beside = tuning.trains or running.measure != "all"
-                    tuned.append(solve_plan(tuning, rated, pool(tuning, show), beside=beside))
+                    tuned.append(solve_plan(tuning, rated, pool(tuning, show), running))
                     continue
                 splits = compute_trunk(tuning, rated.choice.plan, show)
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))

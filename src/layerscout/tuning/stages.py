@@ -127,13 +127,18 @@ def train_plan(
     return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
 
 
-def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, *, beside: bool) -> TunedPlan:
-    """Solve the head of a plan that tunes nothing else, at the best of its states; see `solve`.
+def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOptions) -> TunedPlan:
+    """Solve the head of a plan that tunes nothing else, at the best of its states.
+
+    Beside a training it is judged on the rows that this is judged on; so it is where less than all
+    is measured, as in the trials of a study.
 
     Raises:
         UnsolvableError: if no state tells the examples apart.
     """
     assert rated.states is not None, "its head is solved"
+    beside = tuning.trains or running.measure != "all"
+    beside = tuning.trains or running.measure != "all"
     run, solution = solve(tuning, pooled, rated.states, beside=beside)
     choice = rated.choice
     if len(rated.states) > 1:
@@ -144,6 +149,11 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, *, beside: bool
         )
         plan = Plan((), state).on(tuning.encoder.blocks)
         choice = replace(choice, plan=plan, reason=reason)
+    [epoch], label = run.curve, f"{choice.plan.notation}, solved"
+    about = {"plan": choice.plan.notation, "shrinkage": solution.solved.shrinkage}
+    losses = {"training_loss": epoch.training_loss, "validation_loss": epoch.loss}
+    with tracking(running.track, running.logs, label, about) as log:
+        log(losses | {tuning.settings.metric: epoch.value}, 1)
     splits = tuning.training, tuning.validation
     return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
 

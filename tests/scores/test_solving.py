@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
 from layerscout.scores import deal_groups, find_losses, solve_head
@@ -85,6 +86,22 @@ def test_a_choice_is_solved_by_how_it_differs_from_those_beside_it():
     solved = solve_head([H], right, folds, metric="accuracy")
     assert 0.6 < (solved.held_out.argmax(axis=1) == right).mean() < 0.99
     assert solved.held_out.shape == (200, 3) and solved.factor > 0
+
+
+@pytest.mark.parametrize("solver", ["lsqr", "eigen"])
+@pytest.mark.parametrize(("n", "d"), [(40, 60), (300, 20)])
+def test_discriminants_are_those_of_scikit_learn(n, d, solver):
+    """Its covariance is divided by n, ours by n − K; the logs of shares are in both as they are."""
+    H, y = make_rows(n, d, 3)
+    X, shares = scale(H), np.log(np.bincount(y) / n)
+    for shrinkage, head in zip(SHRINKAGES, solve_path(H, y), strict=True):
+        fitted = LinearDiscriminantAnalysis(solver=solver, shrinkage=shrinkage).fit(X, y)
+        # Those of `eigen` are off by what is the same for all classes.
+        theirs, ours = (
+            each - each.mean(axis=1, keepdims=True)
+            for each in (fitted.decision_function(X) - shares, (head(H) - shares) * n / (n - 3))
+        )
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
 
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])

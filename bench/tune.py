@@ -11,18 +11,20 @@ on both sides.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
@@ -42,6 +44,7 @@ from measuring import (
     Section,
     drawn,
     given,
+    in_turns,
     options,
     random_encoder,
     ratio,
@@ -52,6 +55,7 @@ from measuring import (
 from resident import read_peak
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
+LAYERSCOUT = (sys.executable, "-m", "layerscout")
 
 
 @dataclass(frozen=True)
@@ -419,14 +423,78 @@ def disk(bench: Bench) -> Section:
     return Section("Cache on disk", text)
 
 
+# Imports, loading and one pass over a column of texts.
+ONE_PASS = """
+import sys
+import pandas as pd
+from layerscout.models import Encoder
+encoder = Encoder.load(sys.argv[1])
+tokens = encoder.tokenize(pd.read_parquet(sys.argv[2])["text"].tolist())
+for rows in encoder.batches(tokens):
+    encoder.pool(tokens, rows)
+"""
+
+
+def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
+    """Time `tune --plan head:best` as a whole, from nothing and from kept states."""
+    table, out = folder / "texts.parquet", folder / "out"
+    tune = [*LAYERSCOUT, "tune", model, str(table), "--plan", "head:best", "-q"]
+    tune += ["--overwrite", "-o", str(out)]
+    work: dict[str, list[float]] = {}
+
+    def run(name: str, command: Sequence[str]) -> None:
+        before = os.times()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        spent = after.children_user + after.children_system
+        work.setdefault(name, []).append(spent - before.children_user - before.children_system)
+
+    def tune_anew() -> None:
+        clear_cache()
+        run("anew", tune)
+
+    lines = []
+    for name, examples in (("sst2", size.examples), ("clinc150", max(500, 2 * size.examples))):
+        task = ls.Task.load(shared / "data" / name)
+        split = drawn(task, examples)
+        labels = [task.labels[label] for label in split.labels]
+        pd.DataFrame({"text": split.texts, "label": labels}).to_parquet(table)
+        work.clear()
+        seconds = in_turns(
+            size.trainer if name == "sst2" else 1,
+            {
+                "pass": lambda: run("pass", [sys.executable, "-c", ONE_PASS, model, str(table)]),
+                "anew": tune_anew,
+                "kept": lambda: run("kept", tune),
+            },
+            uncounted=0,
+        )
+        result = json.loads((out / "result.json").read_text())["seconds"]
+        lines.append(
+            f"{name}, {len(split):,} texts, {len(task.labels)} classes: imports and one pass "
+            f"{statistics.median(seconds['pass']):.1f} s; `tune --plan head:best` "
+            f"{ratio(seconds['anew'], seconds['pass'])} times that, "
+            f"{ratio(work['anew'], work['pass'])} by the processor's time (target: at most 1.15); "
+            f"from kept states {statistics.median(seconds['kept']):.1f} s, "
+            f"{statistics.median(work['kept']):.1f} s of the processor (target: 5 s), of which "
+            f"solving takes {result['train']:.1f} s (target: less than the pass)."
+        )
+    return Section("Heads that are solved", "\n\n".join(lines))
+
+
 def main() -> None:
     parser = options(__doc__ or "")
+    parser.add_argument("--solved", metavar="MODEL")
     parser.add_argument("--memory", nargs=2, metavar=("STRATEGY", "MODEL"))
     arguments = given(parser)
     size = BRIEF if arguments.brief else WHOLE
     split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), size.examples)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
+        if arguments.solved:
+            section = solving(arguments.solved, arguments.shared, size, Path(folder))
+            print(f"## {section.title}\n\n{section.text}")
+            return
         if arguments.memory:
             strategy, model = arguments.memory
         else:

@@ -138,7 +138,6 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
     """
     assert rated.states is not None, "its head is solved"
     beside = tuning.trains or running.measure != "all"
-    beside = tuning.trains or running.measure != "all"
     run, solution = solve(tuning, pooled, rated.states, beside=beside)
     choice = rated.choice
     if len(rated.states) > 1:
@@ -151,9 +150,9 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
         choice = replace(choice, plan=plan, reason=reason)
     [epoch], label = run.curve, f"{choice.plan.notation}, solved"
     about = {"plan": choice.plan.notation, "shrinkage": solution.solved.shrinkage}
-    losses = {"training_loss": epoch.training_loss, "validation_loss": epoch.loss}
+    ends = {"training_loss": epoch.training_loss, "validation_loss": epoch.loss}
     with tracking(running.track, running.logs, label, about) as log:
-        log(losses | {tuning.settings.metric: epoch.value}, 1)
+        log(ends | {tuning.settings.metric: epoch.value}, 1)
     splits = tuning.training, tuning.validation
     return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
 

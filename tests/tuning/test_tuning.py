@@ -84,7 +84,8 @@ def test_the_model_is_that_of_the_epoch_that_counts(bert):
         run = result.content["runs"][0]
         expected = run["curve"][run[keep]["epoch"] - 1]["loss"]
         logits = torch.from_numpy(np.stack(result.predictions["logits"]))
-        found = cross_entropy(logits, torch.from_numpy(task.validation.labels)).item()
+        trained = logits / result.content["calibration"]["factor"]
+        found = cross_entropy(trained, torch.from_numpy(task.validation.labels)).item()
         assert found == pytest.approx(expected, abs=1e-6)
         inputs = bert.tokenizer(list(task.validation.texts), padding=True, return_tensors="pt")
         with torch.no_grad():
@@ -211,7 +212,8 @@ def test_the_rate_with_the_best_mean_counts(bert, monkeypatch, outcomes, kept):
     rates, seeds = [1e-3, 1e-4], [0, 1, 2]
     result = cheaply(bert, task_of(), "head:4", learning_rate=rates, seed=seeds)
     assert len(result.content["runs"]) == 6 and result.content["kept"] == kept
-    assert result.model.classifier.bias.tolist() == [kept, kept]
+    bias = result.model.classifier.bias / result.content["calibration"]["factor"]
+    assert bias.tolist() == pytest.approx([kept, kept])
     assert result.content["best"] == {"epoch": 1, "value": abs(outcomes[kept])}
     runs = result.content["runs"]
     assert ["best" in run for run in runs] == [value is not None for value in outcomes]
@@ -291,7 +293,7 @@ def test_the_papers_dropout_in_frozen_blocks(bert, cache, tmp_path):
     inputs = bert.tokenizer(list(task_of().validation.texts), padding=True, return_tensors="pt")
     last = cheaply(bert, task_of(), plan, trunk_dropout=True, keep="last")
     with torch.no_grad():
-        logits = last.model(**inputs).logits
+        logits = last.model(**inputs).logits / last.content["calibration"]["factor"]
     loss = cross_entropy(logits, torch.from_numpy(task_of().validation.labels)).item()
     assert values(last)[0][-1] == pytest.approx(loss, abs=1e-6)
     # A model that has no dropout trains alike.
@@ -421,6 +423,10 @@ def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
     load_one = AutoModelForSequenceClassification.from_pretrained
     first, last = (load_one(folder).state_dict() for folder in folders.values())
     kept = result.model.state_dict()
+    for name in ("classifier.weight", "classifier.bias"):  # only the result is calibrated
+        kept[name] /= result.content["calibration"]["factor"]
+        torch.testing.assert_close(kept[name], last[name])
+        kept[name] = last[name]
     assert all(torch.equal(last[name], kept[name]) for name in kept)
     assert not all(torch.equal(first[name], kept[name]) for name in kept)
     single = "need a single training"

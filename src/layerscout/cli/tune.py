@@ -205,6 +205,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     if words and better:
         say(console, words)
     seconds = content["seconds"]
+    if (calibration := reporting.describe_calibration(content)) is not None:
+        say(console, calibration)
     say(console, f"speed: {reporting.describe_speed(content)}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""

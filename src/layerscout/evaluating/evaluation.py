@@ -69,7 +69,7 @@ from layerscout.plans import (
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import describe_tuning, list_chosen, render_result
 from layerscout.scanning import Extractor
-from layerscout.scores import EvaluationResult, judge_majority, make_judge
+from layerscout.scores import EvaluationResult, judge_majority, make_judge, measure_calibration
 from layerscout.states import DEFAULT_LIMIT
 
 if TYPE_CHECKING:
@@ -243,6 +243,7 @@ def _describe_result(
         "by_name": result.by_name,
         "majority": judge_majority(task.kind, metric, training, targets),
         "confusion": result.confusion,
+        "calibration": measure_calibration(targets.labels, outputs.logits[""]),
     }
     return described, result.warnings
 

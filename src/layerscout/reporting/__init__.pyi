@@ -91,6 +91,7 @@ from .words import (
     count_examples as count_examples,
     count_labels as count_labels,
     count_read as count_read,
+    describe_calibration as describe_calibration,
     describe_free as describe_free,
     describe_speed as describe_speed,
     format_number as format_number,

@@ -12,6 +12,7 @@ from typing import Any
 from layerscout.data import REPEATED, find_exchange, name_metric
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import (
+    describe_calibration,
     describe_interval,
     format_decimals,
     format_number,
@@ -19,6 +20,7 @@ from layerscout.reporting.words import (
     name_constant_answer,
     name_label,
     name_measure,
+    read_calibration,
     start_line,
 )
 
@@ -58,6 +60,8 @@ def describe_evaluation(content: Mapping[str, Any]) -> list[str]:
     if failure := find_failure(content):
         advice = advise_more_rows(content)
         return [f"{first}.", failure, *([] if advice is None else [advice])]
+    if calibration := describe_calibration(content):
+        first += f". Its {calibration}"
     return [f"{first}.", *_describe_truncation(content), *_describe_skips(content)]
 
 
@@ -257,6 +261,22 @@ def tabulate_solved(content: Mapping[str, Any]) -> Table:
     marked = frozenset({(list(losses).index(str(content["plan"]["head"])), 1)})
     caption = "The heads that were solved; the kept one is marked."
     return Table(caption, ["state", "loss on examples left out"], rows, marked, mark="kept")
+
+
+def tabulate_calibration(content: Mapping[str, Any]) -> Table | None:
+    """Tabulate how far probabilities can be believed; see `read_calibration`."""
+    if (known := read_calibration(content)) is None:
+        return None
+    name, measured = known
+    rows = [
+        [when, *(format_decimals(each[key], 4) for key in ("ece", "brier", "nll"))]
+        for when, each in measured.items()
+    ]
+    if len(rows) > 1:
+        rows[0][0], rows[1][0] = "as trained or solved", "calibrated"
+    caption = f"How far the probabilities of the {name} rows can be believed; lower is better."
+    columns = ["logits", "expected calibration error", "Brier score", "log loss"]
+    return Table(caption, columns, rows)
 
 
 def tabulate_epochs(content: Mapping[str, Any]) -> Table:

@@ -38,6 +38,7 @@ from layerscout.reporting.words import (
     format_number,
     name_constant_answer,
     name_measure,
+    read_calibration,
     start_line,
 )
 from layerscout.scores import name_score
@@ -238,6 +239,34 @@ def draw_epochs(content: Mapping[str, Any]) -> alt.LayerChart:
         f"{name} by epoch; the kept epoch has a larger point; dashed: always predicting {always}."
     )
     return layer_rows(rows, layers, description, height=220)
+
+
+def draw_reliability(content: Mapping[str, Any]) -> list[alt.LayerChart]:
+    """Draw how often predictions came true by their probability, where that is known."""
+    if (known := read_calibration(content)) is None:
+        return []
+    name, measured = known
+    rows = [{"logits": when, **each} for when, one in measured.items() for each in one["bins"]]
+    share = alt.Scale(domain=[0, 1], nice=False)
+    scale = alt.Scale(domain=list(measured), range=[MUTED, CURVE][-len(measured) :])
+    base = alt.Chart().encode(
+        alt.X("confidence:Q", title=f"probability, mean of a bin ({name})", scale=share),
+        alt.Y("accuracy:Q", title="share that came true", scale=share),
+        alt.Color("logits:N", title=None, scale=scale, legend=alt.Legend(orient="top")),
+        tooltip=[
+            alt.Tooltip("logits:N", title="calibration"),
+            *(alt.Tooltip(f"{part}:Q", format=".3f") for part in ("confidence", "accuracy")),
+            alt.Tooltip("count:Q"),
+        ],
+    )
+    ends = alt.Chart(alt.InlineData(values=[{"at": 0}, {"at": 1}]))
+    layers = [
+        ends.mark_line(color=MUTED, strokeDash=[4, 4]).encode(alt.X("at:Q"), alt.Y("at:Q")),
+        base.mark_line(strokeWidth=2),
+        base.mark_point(filled=True, opacity=1).encode(alt.Size("count:Q", legend=None)),
+    ]
+    text = "Share of predictions that came true by their probability; dashed: as many as it says."
+    return [layer_rows(rows, layers, text, height=300)]
 
 
 def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:

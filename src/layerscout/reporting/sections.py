@@ -21,6 +21,7 @@ from layerscout.reporting.evaluation import (
     advise_more_rows,
     describe_evaluation,
     tabulate_by_name,
+    tabulate_calibration,
     tabulate_confusion,
     tabulate_edits,
     tabulate_epochs,
@@ -34,6 +35,7 @@ from layerscout.reporting.figures import (
     draw_epochs,
     draw_moves,
     draw_panel,
+    draw_reliability,
     draw_similarity,
     draw_skips,
     draw_truncation,
@@ -282,7 +284,8 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
         *list_circumstances(content),
     ]
     first = Section("Found", describe_evaluation(content))
-    return f"{model['name']} on {task['name']}", first, [*parts, *_show_names(content)], facts
+    parts += [*_show_names(content), _show_calibration(content)]
+    return f"{model['name']} on {task['name']}", first, parts, facts
 
 
 def _build_tuned(content: Content, folder: str) -> Parts:
@@ -306,6 +309,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         *training,
         *_show_names(content),
         Section("Errors", table=tabulate_errors(content)),
+        _show_calibration(content),
     ]
     seconds, used = content["seconds"], content["memory"].get("used")
     listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
@@ -331,6 +335,12 @@ def _show_names(content: Content) -> list[Section]:
     table = tabulate_by_name(content)
     title = "By name" if table is None else f"By {table.columns[0].lower()}"
     return [Section(title, table=table), Section("Confusions", table=tabulate_confusion(content))]
+
+
+def _show_calibration(content: Content) -> Section:
+    """Show how far probabilities can be believed."""
+    charts, table = draw_reliability(content), tabulate_calibration(content)
+    return Section("Probabilities", charts=charts, table=table)
 
 
 BUILDERS = {

@@ -260,6 +260,32 @@ def describe_quality(content: Mapping[str, Any]) -> str:
     return f"{text} ({noted})" if noted else text
 
 
+def read_calibration(content: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return how far probabilities can be believed, by when, and of which examples.
+
+    Args:
+        content: of `result.json` or `evaluate.json`; None where it has nothing of them.
+    """
+    known = content.get("calibration")
+    if known is None:
+        return None
+    name = "test" if known.get("test") else "validation"
+    measured = known[name] if "factor" in known else {"as it is": known}
+    return (name, measured) if all(measured.values()) else None
+
+
+def describe_calibration(content: Mapping[str, Any]) -> str | None:
+    """Say how far the probabilities of a model are off; see `read_calibration`."""
+    if (known := read_calibration(content)) is None:
+        return None
+    name, measured = known
+    *before, after = (format_decimals(each["ece"]) for each in measured.values())
+    text = f"probabilities are off by {after} (expected calibration error, {name}"
+    if before:
+        text += f"; {before[0]} before logits were scaled by {content['calibration']['factor']:.3g}"
+    return f"{text}); Brier score {format_decimals([*measured.values()][-1]['brier'])}"
+
+
 def describe_speed(content: Mapping[str, Any]) -> str:
     """Say how many examples a tuned model processes in a second beside the full one.
 

@@ -367,8 +367,8 @@ FAULTS = (
     ),
     Fault(
         "scores/solving.py",
-        "logits[number, own] = head(H[own])",
-        "logits[number] = head(H)",
+        "said = head(H[own])",
+        "said = solve(H, y)[number](H[own])",
         "a solved head is judged on the rows that it was solved with",
         ("scores/test_solving.py",),
     ),

@@ -37,6 +37,13 @@ def test_logits_are_those_of_the_formulas(n, d, number, shrinkage):
     weights = np.linalg.solve(shrink(S, shrinkage, np.trace(S) / d), means.T).T
     expected = X @ weights.T - (weights * means).sum(axis=1) / 2 + np.log(np.bincount(y) / n)
     np.testing.assert_allclose(solve_path(H, y)[number](H), expected, atol=1e-7)
+    # Rows of which one class has more: only the share of it is another.
+    more = np.concatenate([np.arange(n), np.flatnonzero(y == 1)])
+    counts = np.bincount(y[more])
+    weighed, plain = (solve_path(H[more], y[more], balanced=each)[number] for each in (True, False))
+    np.testing.assert_allclose(weighed.weights, plain.weights)
+    shifts = weighed.bias - plain.bias
+    np.testing.assert_allclose(shifts, np.log(counts.sum() / counts / 3), atol=1e-9)
 
     labels = np.stack([y == 0, y > 0, np.arange(n) % 5 == 0], axis=1)
     expected = np.empty((n, 3))
@@ -160,3 +167,22 @@ def test_odd_rows_give_finite_heads_or_none(spoil, deals):
         assert np.isfinite(values).all()
     if what in ("rows alike within a class", "separated"):
         assert (solved.head(H).argmax(axis=1) == y).all()
+
+
+def test_balanced_classes_count_alike_in_every_choice():
+    """A class of many rows twice is no class of twice the weight."""
+    H, y = make_rows(240, 12, 2, apart=1.0)
+    many = np.concatenate([np.arange(240), *[np.flatnonzero(y == 0)] * 3])
+    rng = np.random.default_rng(2)
+    folds = rng.integers(0, 4, 240)  # all rows of one text in one fold
+    options = {"metric": "accuracy", "classes": 2}
+    even = solve_head([H], y, folds[None], balanced=True, **options)
+    odd = solve_head([H[many]], y[many], folds[many][None], balanced=True, **options)
+    said = odd.held_out[np.unique(many, return_index=True)[1]]
+    rates = [(each.argmax(axis=1) == 0).mean() for each in (even.held_out, said)]
+    assert rates[1] == pytest.approx(rates[0], abs=0.03)
+    plain = solve_head([H[many]], y[many], folds[many][None], **options)
+    assert (plain.held_out.argmax(axis=1) == 0).mean() > 0.8
+    weights = len(many) / (2 * np.bincount(y[many]))[y[many]]
+    expected = (weights * find_losses(y[many], odd.held_out)).mean()
+    assert expected == pytest.approx(odd.losses[0], rel=0.15)

@@ -118,7 +118,9 @@ def test_rows_of_one_text_are_left_out_together(bert):
 def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
     task = task_of()
     options = {"progress": False, "measure": "metric"}
-    assert tune(bert, task, "head:2", **options).content["solved"]["losses"].keys() == {"2"}
+    for solved in ({}, {"class_weights": "balanced"}):
+        content = tune(bert, task, "head:2", **options, **solved).content
+        assert content["solved"]["losses"].keys() == {"2"}
     for trained in ({"epochs": 1}, {"learning_rate": 1e-3}, {"classifier": "family", "epochs": 1}):
         content = tune(bert, task, "head:2", **options, **trained).content
         assert content["solved"] is None and content["runs"][0]["learning_rate"]

@@ -175,7 +175,7 @@ class TuneRequest(Settings):
     @property
     def trains(self) -> bool:
         """Whether an option says how to train: a head alone is solved unless one does."""
-        training = options_of(Settings).keys() - {"metric", "threshold"}
+        training = options_of(Settings).keys() - {"metric", "threshold", "class_weights"}
         training |= {"learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout"}
         return bool(training & self.given) or len(self.seed) > 1
 

@@ -34,6 +34,7 @@ def calibrate(
     y: np.ndarray,
     logits: Float64[np.ndarray, "n K"],
     prior: tuple[float, float] | None = None,
+    weights: Float64[np.ndarray, " n"] | None = None,
 ) -> float:
     """Return the factor on all logits that gives the least loss, between 1/50 and 50.
 
@@ -47,6 +48,7 @@ def calibrate(
         logits: of the same.
         prior: the mean and the deviation of the factor's logarithm, such as `TRAINED`; the fewer
             rows, the nearer to that.
+        weights: what each row counts; None if all count alike.
     """
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
@@ -54,6 +56,7 @@ def calibrate(
     if y.dtype.kind == "f":
         return 1.0
     share = 1 / (len(y) + 1)
+    weights = np.ones(len(y)) if weights is None else weights
 
     def find_loss(log: float) -> float:
         scaled = logits * np.exp(log)
@@ -62,7 +65,7 @@ def calibrate(
             others = find_losses(~y, scaled)
         else:
             others = -(log_softmax(scaled, axis=1).sum(axis=1) + own) / max(logits.shape[1] - 1, 1)
-        loss = float(((1 - share) * own + share * others).mean())
+        loss = float((weights * ((1 - share) * own + share * others)).mean())
         if prior is not None:
             loss += (log - prior[0]) ** 2 / (2 * prior[1] ** 2 * y.size)
         return loss

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -45,6 +46,10 @@ class LinearHead:
     def scale(self, factor: float) -> LinearHead:
         """Return the head whose logits are `factor` times these."""
         return LinearHead(self.weights * factor, self.bias * factor)
+
+
+# Solves for a head with each of `SHRINKAGES`, from states and answers.
+_SolvePath = Callable[[np.ndarray, np.ndarray], list[LinearHead]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +101,7 @@ def solve_head(
     metric: str,
     classes: int | None = None,
     bias: bool = True,
+    balanced: bool = False,
 ) -> SolvedHead | None:
     """Solve a linear head on each of the likeliest states, and return the best by folds.
 
@@ -116,6 +122,8 @@ def solve_head(
             where R = 1 and there are more than these; otherwise all are solved.
         classes: K, where there may be classes without a row.
         bias: whether the head has one.
+        balanced: all classes count alike, however many rows they have: in the losses, in the factor
+            and as what is expected of a new row.
 
     Returns:
         None if no state tells rows apart, or no row can be left out.
@@ -124,26 +132,32 @@ def solve_head(
     aside = np.flatnonzero(first >= 0)
     if len(np.unique(first[aside])) < 2:
         return None
-    own_folds, own_y = first[aside], y[aside]
+    own_folds, own_y, weights = first[aside], y[aside], np.ones(len(aside))
+    if balanced:
+        counts = np.bincount(y)
+        weights = len(y) / (np.count_nonzero(counts) * counts[own_y])
     chosen: Sequence[int] = range(len(states))
     if len(folds) == 1 and len(states) > SHORTLIST:
         chosen = _shortlist(states, y, np.maximum(first, 0), metric)
+    classes = classes or _count_outputs(y)
+    solve = partial(solve_path, classes=classes, bias=bias, balanced=balanced)
     candidates: list[_Candidate] = []
     for s in chosen:
         H = np.asarray(states[s], np.float64)
         if _tells_apart(H):
-            candidates += _leave_out(s, H, y, folds, classes, bias)
+            candidates += _leave_out(s, H, y, folds, weights, solve)
     if not candidates:
         return None
     held_out, factors = np.empty_like(candidates[0].logits), np.empty(len(own_y))
     for fold in np.unique(own_folds):
         own, others = own_folds == fold, own_folds != fold
         best = min(candidates, key=lambda each: float(each.losses[others].mean()))
-        factors[own] = calibrate(own_y[others], best.logits[others])
+        fitted = own_y[others], best.logits[others]
+        factors[own] = calibrate(*fitted, weights=weights[others])
         held_out[own] = best.logits[own] * factors[own, None]
     best = min(candidates, key=lambda each: float(each.losses.mean()))
-    factor = calibrate(own_y, best.logits)
-    path = solve_path(np.asarray(states[best.state], np.float64), y, classes, bias)
+    factor = calibrate(own_y, best.logits, weights=weights)
+    path = solve(np.asarray(states[best.state], np.float64), y)
     head = path[SHRINKAGES.index(best.shrinkage)].scale(factor)
     losses: dict[int, float] = {}
     for each in candidates:
@@ -157,17 +171,20 @@ def _leave_out(
     H: Float64[np.ndarray, "n *C d"],
     y: np.ndarray,
     folds: Int64[np.ndarray, "R n"],
-    classes: int | None,
-    bias: bool,
+    weights: Float64[np.ndarray, " m"],
+    solve: _SolvePath,
 ) -> list[_Candidate]:
     """Solve heads on a state without each fold of each deal, with every shrinkage."""
     aside = np.flatnonzero(folds[0] >= 0)
     right = y[aside]
-    deals = [_predict_without(H, y, deal, classes, bias)[:, aside] for deal in folds]
+    deals = [_predict_without(H, y, deal, solve)[:, aside] for deal in folds]
     candidates = []
     for shrinkage, *logits in zip(SHRINKAGES, *deals, strict=True):
-        losses = [find_losses(right, each * calibrate(right, each)) for each in logits]
-        candidates.append(_Candidate(s, shrinkage, logits[0], np.mean(losses, axis=0)))
+        losses = [
+            find_losses(right, each * calibrate(right, each, weights=weights)) for each in logits
+        ]
+        weighed = weights * np.mean(losses, axis=0)
+        candidates.append(_Candidate(s, shrinkage, logits[0], weighed))
     return candidates
 
 
@@ -195,20 +212,18 @@ def _shortlist(
 
 
 def _predict_without(
-    H: Float64[np.ndarray, "n *C d"],
-    y: np.ndarray,
-    folds: np.ndarray,
-    classes: int | None,
-    bias: bool = True,
+    H: Float64[np.ndarray, "n *C d"], y: np.ndarray, folds: np.ndarray, solve: _SolvePath
 ) -> Float64[np.ndarray, "P n K"]:
     """Return the logits of every row by heads solved without its fold, for every shrinkage."""
-    outputs = H.shape[1] if H.ndim == 3 else classes or _count_outputs(y)
-    logits = np.zeros((len(SHRINKAGES), len(y), outputs))
+    logits: list[np.ndarray] = []
     for fold in np.unique(folds[folds >= 0]):
         own = folds == fold
-        for number, head in enumerate(solve_path(H[~own], y[~own], outputs, bias)):
-            logits[number, own] = head(H[own])
-    return logits
+        for number, head in enumerate(solve(H[~own], y[~own])):
+            said = head(H[own])
+            if number == len(logits):
+                logits.append(np.zeros((len(y), said.shape[1])))
+            logits[number][own] = said
+    return np.stack(logits)
 
 
 def _count_outputs(y: np.ndarray) -> int:
@@ -218,7 +233,11 @@ def _count_outputs(y: np.ndarray) -> int:
 
 
 def solve_path(
-    H: Float64[np.ndarray, "n *C d"], y: np.ndarray, classes: int | None = None, bias: bool = True
+    H: Float64[np.ndarray, "n *C d"],
+    y: np.ndarray,
+    classes: int | None = None,
+    bias: bool = True,
+    balanced: bool = False,
 ) -> list[LinearHead]:
     """Solve a head on all rows for each of `SHRINKAGES`, features brought to one deviation.
 
@@ -235,6 +254,7 @@ def solve_path(
         y: as for `solve_head`.
         classes: as for `solve_head`.
         bias: as for `solve_head`.
+        balanced: as for `solve_head`; π_k is the same for all classes that have a row.
     """
     if chosen := H.ndim == 3:  # what all choices of a row share says nothing
         H, y = H - H.mean(axis=1, keepdims=True), np.arange(H.shape[1]) == y[:, None]
@@ -244,7 +264,7 @@ def solve_path(
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=told)
     X = (H - mean) * inverse
     if y.dtype.kind == "i":
-        solve = _prepare_classes(X, y, classes or _count_outputs(y))
+        solve = _prepare_classes(X, y, classes or _count_outputs(y), balanced)
     elif y.dtype.kind == "b":
         solve = _prepare_labels(X, y)
     else:
@@ -290,14 +310,15 @@ class _Covariance:
         return product + columns / rest
 
 
-def _prepare_classes(X: np.ndarray, y: np.ndarray, classes: int) -> _Solve:
+def _prepare_classes(X: np.ndarray, y: np.ndarray, classes: int, balanced: bool) -> _Solve:
     n, counts = len(X), np.bincount(y, minlength=classes)
     means = np.zeros((classes, X.shape[1]))
     np.add.at(means, y, X)
     means /= np.maximum(counts, 1)[:, None]
     covariance = _Covariance(X - means[y], n - int((counts > 0).sum()))
     # A class without a row is where the mean of all is, and as rare as half a row.
-    shares = np.log(np.maximum(counts, 0.5) / n)
+    alike = np.where(counts > 0, n / np.count_nonzero(counts), 0.5)
+    shares = np.log((alike if balanced else np.maximum(counts, 0.5)) / n)
 
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
         weights = covariance.solve(shrinkage, means.T).T

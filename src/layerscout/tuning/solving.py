@@ -234,9 +234,8 @@ def _solve(
     chosen = _Chosen(pooled, states, form, answers.choices)
     metric, classes = tuning.settings.metric, len(tuning.task.labels) or None
     metric = "macro_f1" if metric == "entity_f1" else metric  # which needs more than scores
-    solved = solve_head(
-        chosen, answers.labels, folds, metric=metric, classes=classes, bias=form.bias
-    )
+    options = {"bias": form.bias, "balanced": tuning.settings.class_weights is not None}
+    solved = solve_head(chosen, answers.labels, folds, metric=metric, classes=classes, **options)
     if solved is None:
         raise UnsolvableError(
             f"no head can be solved for {tuning.task.name}: its {len(answers)} labelled examples "

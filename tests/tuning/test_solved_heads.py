@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_interval
 from layerscout.models import Encoder
+from layerscout.scanning import scan
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
 from layerscout.tuning import tune
@@ -125,6 +126,27 @@ def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
         content = tune(bert, task, "head:2", **options, **trained).content
         assert content["solved"] is None and content["runs"][0]["learning_rate"]
     assert tune(bert, task, "top:1", epochs=1, **options).content["solved"] is None
+
+
+def test_what_a_scan_has_read_is_not_run_again_nor_what_a_solved_head_has(bert, monkeypatch):
+    """A head reads the mean of all tokens, and a scan that of ordinary ones."""
+    task, ran, pool_each = task_by_words(), [], Encoder.pool_each
+
+    def count(self, tokens, rows, poolings):
+        ran.extend(rows)
+        return pool_each(self, tokens, rows, poolings)
+
+    monkeypatch.setattr(Encoder, "pool_each", count)
+    scan(bert, task, examples="all", progress=False)
+    scanned = len(ran)
+    new = set(task.validation.texts) - set(task.train.texts)
+    assert scanned == len(set(task.train.texts))
+    content = tune(bert, task, "head:best", progress=False, measure="metric").content
+    assert len(ran) == scanned + len(new) and content["trunk"]["cached"] == (not new)
+    swapped = replace(task, train=task.validation, validation=task.train)
+    scan(bert, swapped, examples="all", progress=False)
+    again = tune(bert, swapped, "head:best", progress=False, measure="metric")
+    assert again.content["trunk"]["cached"] and len(ran) == scanned + len(new)
 
 
 def test_a_solved_head_beside_a_trained_plan(bert):

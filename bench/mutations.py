@@ -398,7 +398,7 @@ FAULTS = (
         "scale_logits(model, factor)",
         "pass",
         "the factor is reported, and not in the model",
-        ("tuning/test_calibration.py",),
+        ("tuning/test_calibrated.py",),
     ),
     Fault(
         "tuning/forms.py",

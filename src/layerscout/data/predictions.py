@@ -34,8 +34,9 @@ def settle_thresholds(
     """
     if threshold is None or threshold == "tuned":
         return None if threshold is None else tune_thresholds(labels, logits)
-    least = np.clip(factor * np.log(threshold / (1 - threshold)), -LARGEST, LARGEST)
-    return np.full(logits.shape[1], 1 / (1 + np.exp(-least)))
+    has, lacks = threshold**factor, (1 - threshold) ** factor  # a factor of 1 changes no digit
+    edge = 1 / (1 + np.exp(LARGEST))
+    return np.full(logits.shape[1], np.clip(has / (has + lacks), edge, 1 - edge))
 
 
 def tune_thresholds(

@@ -12,6 +12,7 @@ from layerscout.reporting import describe_free, suggest_step
 from layerscout.tuning import tune
 from layerscout.tuning.free import is_better
 from tiny import tiny_checkpoint
+from tuned import load, task_of
 
 # A rate at which nothing is learnt.
 IDLE = {"progress": False, "epochs": 1, "learning_rate": 1e-9}
@@ -54,7 +55,7 @@ def test_both_are_judged_on_rows_that_neither_saw(bert, kind):
 
 def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):
     task = task_by_words("numbers")
-    options = {**IDLE, "snapshots": tmp_path / "snapshots", "save_dtype": "float16"}
+    options = {**IDLE, "snapshots": tmp_path / "snapshots"}
     result = tune(bert, task, "auto", **options)
     # Stopped before it was saved, it comes to the same.
     result.snapshots.lock.close()
@@ -74,6 +75,10 @@ def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):
     np.testing.assert_allclose(logits, expected[2].head(expected[0][solved["state"]]), atol=5e-3)
     assert len(pd.read_parquet(tmp_path / "out" / "predictions.parquet")) == 120
     assert "so the free head is kept, solved on all 120" in describe_free(content)
+    for losses, better, said in (([0.5, 0.6], False, "higher"), ([0.6, 0.5], True, "lower")):
+        near = {"difference": 0.01, "interval": (-0.1, 0.1), "losses": losses, "better": better}
+        words = f"its loss is {said}, {losses[1]:.4f} against {losses[0]:.4f}"
+        assert words in describe_free({**content, "free": {**free, **near}})
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     assert "a training that was no better" in card
     assert suggest_step(content, "out") is None
@@ -85,8 +90,23 @@ def test_where_no_head_can_be_solved_nothing_is_compared(bert):
     assert content["free"] is None and describe_free(content) is None
 
 
-def test_a_format_that_only_the_training_can_have_keeps_it(tmp_path):
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"formats": ("sentence-transformers",)},
+        {"classifier": "family"},
+        {"save_dtype": "bfloat16"},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_only_the_training_can_have_keeps_it(asked, tmp_path):
     model = tiny_checkpoint(tmp_path, "mpnet")
-    options = {**IDLE, "formats": ("sentence-transformers",)}
-    content = tune(model, task_by_words("numbers"), "auto", **options).content
+    content = tune(model, task_by_words("numbers"), "auto", **IDLE, **asked).content
     assert not content["free"]["better"] and not content["free"]["kept"]
+    assert content["solved"] is None and "no better" in describe_free(content)
+
+
+def test_a_decoder_is_compared_with_the_head_that_its_family_has(tmp_path):
+    encoder, task = load(tmp_path / "gpt2", "gpt2"), task_of(held=30)
+    free = tune(encoder, task, "auto", **IDLE).content["free"]
+    assert free["kept"] and free["examples"] == 30

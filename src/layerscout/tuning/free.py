@@ -18,7 +18,7 @@ from layerscout.tuning.judging import find_thresholds, judge_validation, load_ke
 from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import RatedPlan, Tuning, name_solved_format
 from layerscout.tuning.run_options import RunOptions
-from layerscout.tuning.solving import Judged, Pooled, pool, solve_beside
+from layerscout.tuning.solving import Judged, Pooled, find_form, pool, solve_beside
 from layerscout.tuning.stages import TunedPlan, solve_plan
 
 
@@ -49,7 +49,8 @@ def settle_kept(
 ) -> Settled:
     """Settle what is kept: what was trained, or with `auto` the free head if that is as good.
 
-    What was asked for by name is kept in any case, and so is what alone can have a format.
+    What was asked for by name is kept in any case, and so is what alone can have a format, the
+    family's classifier or a shorter precision that was asked for.
     """
     trainable, model = load_kept(tuning, tuned[0])
     if running.measure not in ("predictions", "all"):
@@ -59,7 +60,10 @@ def settle_kept(
     trained = Settled(tuning, tuned, trainable, model, judged)
     if running.measure != "all" or not tuning.free:
         return trained
-    chosen = read_plan(tuning.request.plan).is_auto and tuning.method == FULL
+    request, form = tuning.request, find_form(tuning)
+    chosen = read_plan(request.plan).is_auto and tuning.method == FULL
+    chosen &= request.classifier != "family" or form.head is not None  # another than the mean
+    chosen &= request.save_dtype in (None, "float32")
     try:
         pooled = pool(tuning, show)
         free = _compare(tuning, pooled, judged)

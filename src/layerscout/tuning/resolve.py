@@ -211,7 +211,7 @@ def resolve(
     form = None
     if any(_solves(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
-    elif encoder.family.final_norm is None:  # others may be large, and have none
+    elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
     plans = [_rate(*pair, request, target, form) for pair in zip(specs, choices, strict=True)]
     starts = any(rated.states is None for rated in plans) and not request.draws_head

@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_interval
 from layerscout.models import Encoder
+from layerscout.reporting import describe_calibration, render_result
 from layerscout.scanning import scan
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
@@ -110,10 +111,19 @@ def test_rows_of_one_text_are_left_out_together(bert):
     """Of labels that nothing tells, a head that has seen a text in the other split knows all."""
     texts = list(task_by_words(n=40).train.texts)
     labels = np.random.default_rng(0).permutation(["x", "y"] * 20).tolist()
-    task = Task.from_lists(texts, labels, validation=(texts, labels))
+    more = [f"{text} {text}" for text in texts[:10]]
+    task = Task.from_lists(texts, labels, validation=(texts + more, [*labels, *["y"] * 10]))
+    assert "validation rows are also training rows" in task.warnings[0]
     content = tune(bert, task, "head:2", progress=False).content
-    assert content["solved"]["judged"] == 80
+    assert content["solved"]["judged"] == 90
     assert content["metrics"]["accuracy"] < 0.65
+    # So no figure is too good, and each is of rows that are left out of all.
+    assert not any("also training rows" in line for line in content["warnings"])
+    assert content["majority"] == pytest.approx(50 / 90)
+    said, after = describe_calibration(content), content["calibration"]["validation"]["after"]
+    assert "(expected calibration error, left out)" in said
+    assert f"log loss {after['nll']:.3f}" in said
+    assert "of the left-out rows" in render_result(content)
 
 
 def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):

@@ -137,7 +137,7 @@ def judge(
             full = tuning.encoder.model if measure == "all" else None
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
     content = {
-        **_describe(tuning, answers, result),
+        **_describe(tuning, first, answers, result),
         "baselines": {} if words is None else {"tf-idf": words},
         "pipeline": pipeline,
         "test": test,
@@ -270,16 +270,20 @@ def _judge_test(
     logits = predict(encoder, model, encoded).numpy()
     answers, which = encoded.answers, ["test"] * len(encoded.answers)
     result = EvaluationResult.of(metric, task, split, answers, logits, thresholds, which)
-    described = {"examples": split.examples, **_describe(tuning, answers, result)}
+    described = {"examples": split.examples, **_describe(tuning, tuned, answers, result)}
     return described, result.predictions, (answers.labels, logits)
 
 
-def _describe(tuning: Tuning, answers: Targets, result: EvaluationResult) -> dict[str, Any]:
-    kind, metric, training = tuning.task.kind, tuning.settings.metric, tuning.training.answers
+def _describe(
+    tuning: Tuning, tuned: TunedPlan, answers: Targets, result: EvaluationResult
+) -> dict[str, Any]:
+    kind, metric, fitted = tuning.task.kind, tuning.settings.metric, tuning.training.answers.labels
+    if tuned.left_out:
+        fitted = np.concatenate([fitted, tuning.validation.answers.labels])
     return {
         "metrics": result.metrics,
         "interval": result.interval,
-        "majority": judge_majority(kind, metric, training.labels, answers),
+        "majority": judge_majority(kind, metric, fitted, answers),
         "by_name": result.by_name,
         "confusion": result.confusion,
         "errors": result.errors,

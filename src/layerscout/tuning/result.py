@@ -154,7 +154,7 @@ def make_result(
     trained = [] if settled.training is None else [settled.training]
     warnings = [
         *tuning.encoder.notes,
-        *tuning.task.warnings,
+        *_warn_of_task(tuning, first),
         *warned,
         *_list_warnings(tuning, [*tuned, *trained]),
         *judged.warnings,
@@ -336,6 +336,13 @@ def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
         trainable=weights.weights.size + weights.bias.size,
         total=kept.total + int(parameters),
     )
+
+
+def _warn_of_task(tuning: Tuning, tuned: TunedPlan) -> list[str]:
+    """List the warnings of a task, but for repeated rows that no figure is flattered by."""
+    together = tuned.left_out and tuning.task.kind != "multiple_choice"  # rows of one text
+    repeated = "validation rows are also training rows"
+    return [each for each in tuning.task.warnings if not (together and repeated in each)]
 
 
 def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:

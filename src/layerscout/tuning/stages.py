@@ -83,6 +83,11 @@ class TunedPlan:
         """Those of both splits, if they were computed apart."""
         return [split.trunk for split in self.splits if split.trunk is not None]
 
+    @property
+    def left_out(self) -> bool:
+        """Whether it is judged on all labelled rows, left out in folds."""
+        return self.solution is not None and self.solution.judged.folds > 1
+
 
 def train_plan(
     tuning: Tuning, rated: RatedPlan, splits: tuple[Examples, Examples], hooks: Hooks, number: int

@@ -91,6 +91,7 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
     [
         (evaluated(), BOTH),
         (evaluated([0.5, 0.6, 0.9, 0.9]), SHORTER),
+        (evaluated([0.9, 0.9, 0.9, 0.9]), ""),  # a model has a block at least
         (evaluated([0.5, 0.6, 0.7, 0.9]), BOTH),
         # Skips alone do not show how many blocks can go.
         (evaluated(None, SKIPS), BOTH),

@@ -216,6 +216,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     )
     if content["solved"] is not None:
         took = f"states {seconds['trunk']:.1f} s{again}, solving {seconds['train']:.1f} s"
+        if "training" in seconds:
+            took += f", a training that was no better {seconds['training']:.1f} s"
     elif "free" in seconds:
         took += f", the free head {seconds['free']:.1f} s"
     say(

@@ -274,7 +274,8 @@ def tabulate_calibration(content: Mapping[str, Any]) -> Table | None:
     ]
     if len(rows) > 1:
         rows[0][0], rows[1][0] = "as trained or solved", "calibrated"
-    caption = f"How far the probabilities of the {name} rows can be believed; lower is better."
+    rows_of = name.replace(" ", "-")
+    caption = f"How far the probabilities of the {rows_of} rows can be believed; lower is better."
     columns = ["logits", "expected calibration error", "Brier score", "log loss"]
     return Table(caption, columns, rows)
 

@@ -344,6 +344,8 @@ def _suggest_edits(content: Content) -> tuple[str, str] | None:
         if content.get("saved_as") == "ours":  # it has no blocks of its own
             return None
         name, head = content["model"]["name"], str(content["model"]["blocks"] - removable)
+        if head == "0":  # a model has a block at least
+            return None
         output = f"{name.rstrip('/')}-head-{head}"
         if _is_solved(content):  # a shorter encoder would have no head
             words = ("--plan", f"head:{head}", "-o", output)

@@ -187,6 +187,11 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
     )
     if interval is None or interval[0] <= 0 <= interval[1]:
         found += ", which so few cannot tell from noise"
+        if free["difference"] >= 0:  # what decides then
+            found += ", and its loss is {}, {} against {}".format(
+                "lower" if free["better"] else "higher",
+                *(format_decimals(loss, 4) for loss in reversed(free["losses"])),
+            )
     if free["better"]:
         return f"The training is better than the free head, solved without it: {found}."
     kept = "--plan head:best has that head"
@@ -271,6 +276,8 @@ def read_calibration(content: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
         return None
     name = "test" if known.get("test") else "validation"
     measured = known[name] if "factor" in known else {"as it is": known}
+    if name == "validation" and is_left_out(content):
+        name = "left out"
     return (name, measured) if all(measured.values()) else None
 
 
@@ -279,11 +286,14 @@ def describe_calibration(content: Mapping[str, Any]) -> str | None:
     if (known := read_calibration(content)) is None:
         return None
     name, measured = known
-    *before, after = (format_decimals(each["ece"]) for each in measured.values())
-    text = f"probabilities are off by {after} (expected calibration error, {name}"
-    if before:
-        text += f"; {before[0]} before logits were scaled by {content['calibration']['factor']:.3g}"
-    return f"{text}); Brier score {format_decimals([*measured.values()][-1]['brier'])}"
+    *before, after = measured.values()
+    off, loss = (format_decimals(after[key]) for key in ("ece", "nll"))
+    text = f"probabilities are off by {off} (expected calibration error, {name}), log loss {loss}"
+    if before:  # what the factor lowers is the loss
+        off, loss = (format_decimals(before[0][key]) for key in ("ece", "nll"))
+        factor = content["calibration"]["factor"]
+        text += f" (before logits were scaled by {factor:.3g}: {off} and {loss})"
+    return f"{text}, Brier score {format_decimals(after['brier'])}"
 
 
 def describe_speed(content: Mapping[str, Any]) -> str:

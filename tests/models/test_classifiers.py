@@ -7,7 +7,15 @@ import torch
 from inputs import expect_refused
 from layerscout.data import make_targets
 from layerscout.errors import InputError
-from layerscout.models import Encoder, build, export, make_classifier, match_columns, note_classes
+from layerscout.models import (
+    Encoder,
+    build,
+    export,
+    make_classifier,
+    match_columns,
+    note_classes,
+    scale_logits,
+)
 from layerscout.plans import make_plan
 from tiny import change_json, inputs_of, logits_of, tiny_checkpoint
 from tuned import NAMES, cheaply, copied, differing, several_task, task_of, words_task
@@ -40,6 +48,24 @@ def test_a_new_head_starts_from_how_often_labels_occur(encoder, kind):
     several = kind == "multi_label_classification"
     found = logits.sigmoid() if several else logits.softmax(dim=-1)
     np.testing.assert_allclose(found.numpy(), np.broadcast_to(SHARES, found.shape), rtol=1e-5)
+
+
+KINDS = ("classification", "token_classification", "multiple_choice")
+
+
+def test_logits_are_scaled_in_the_last_layer(encoder):
+    """XLM-RoBERTa lists its pooler after its classifier, which a factor then missed."""
+    plan, texts = make_plan("top:1", encoder.blocks), inputs_of(encoder, 2)
+    for kind in KINDS:
+        choices = kind == "multiple_choice"
+        inputs = {name: values[:, None] if choices else values for name, values in texts.items()}
+        try:
+            model = make_classifier(encoder, plan, NAMES, kind=kind)
+        except InputError:  # the library has no such head
+            continue
+        before = logits_of(model, inputs)
+        scale_logits(model, 0.5)
+        torch.testing.assert_close(logits_of(model, inputs), before / 2)
 
 
 @pytest.mark.parametrize("task", [several_task(), words_task()], ids=["labels", "words"])

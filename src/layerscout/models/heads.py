@@ -165,5 +165,8 @@ def scale_logits(model: Any, factor: float) -> None:
 
 def find_output(model: Any) -> tuple[str, nn.Linear]:
     """Return the layer that gives a classifier's outputs, and its name."""
-    # Of what peft saves in full there are two, the one that is used after the other.
-    return [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)][-1]
+    inner = f".{base_of(model)[1]}"
+    # Of what peft saves in full there are two, the one that is used after the other. XLM-RoBERTa
+    # and CamemBERT list their encoder, with its pooler, after the classifier.
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    return [layer for layer in layers if inner not in f".{layer[0]}"][-1]

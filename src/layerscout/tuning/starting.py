@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.models import locate_parameters
+from layerscout.models import find_output, locate_parameters
 from layerscout.states import Examples, read_inputs
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import deal
@@ -81,13 +81,14 @@ def _find_base(y: np.ndarray, outputs: int) -> np.ndarray:
 
 def list_head_layers(model: Any) -> list[nn.Linear]:
     """Return the linear layers of a head that are trained, the one that gives its outputs last."""
-    places = locate_parameters(model)
+    places, output = locate_parameters(model), find_output(model)[1]
     weights = [
         name
         for name, parameter in model.named_parameters()
         if places[name] == "head" and parameter.requires_grad and parameter.ndim == 2
     ]
-    return [model.get_submodule(name.removesuffix(".weight")) for name in weights]
+    layers = [model.get_submodule(name.removesuffix(".weight")) for name in weights]
+    return [*(layer for layer in layers if layer is not output), output]
 
 
 def pass_on(dense: nn.Linear, states: Tensor, mean: float) -> None:

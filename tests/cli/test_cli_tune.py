@@ -85,6 +85,15 @@ def test_json_alone_and_quiet(run, tiny, reviews, tmp_path):
     assert run("tune", tiny, reviews, *options, "--quiet") == (0, "", "")
 
 
+def test_a_training_that_is_not_kept_took_time_too(run, tiny, reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscout.tuning.free.is_better", lambda *_: False)
+    options = ("-o", tmp_path / "out", "--epochs", 1, "--learning-rate", "1e-9")
+    code, printed, _ = run("tune", tiny, reviews, *options)
+    assert code == 0 and content(tmp_path / "out")["free"]["kept"]
+    took = content(tmp_path / "out")["seconds"]["training"]
+    assert f"a training that was no better {took:.1f} s" in " ".join(printed.split())
+
+
 def test_options_reach_the_training(run, tiny, reviews, tmp_path):
     options = ("--keep", "last", "--patience", 1, "--warmup", 0.2, "--weight-decay", 0.01)
     options += ("--max-grad-norm", 1, "--metric", "f1", "--examples", 40, "--max-length", 16)

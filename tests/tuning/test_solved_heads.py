@@ -123,7 +123,8 @@ def test_rows_of_one_text_are_left_out_together(bert):
     said, after = describe_calibration(content), content["calibration"]["validation"]["after"]
     assert "(expected calibration error, left out)" in said
     assert f"log loss {after['nll']:.3f}" in said
-    assert "of the left-out rows" in render_result(content)
+    page = render_result(content)
+    assert "of the left-out rows" in page and "mean of a bin (left out)" in page
 
 
 def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):

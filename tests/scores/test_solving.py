@@ -62,6 +62,32 @@ def test_logits_are_those_of_the_formulas(n, d, number, shrinkage):
     np.testing.assert_allclose(solve_path(H, numbers)[number](H)[:, 0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_class_without_a_row_wins_nowhere(balanced):
+    """Its logit is the mean one of the others, less what makes it as rare as half a row."""
+    rng = np.random.default_rng(1)
+    H, y = make_rows(60, 12, 2, apart=30.0)
+    y = np.where(np.arange(60) % 9 > 0, 2 * y, 0)  # none is 1 or 3
+    options = {"classes": 4, "balanced": balanced}
+    far = rng.normal(size=(2000, 12)) * np.logspace(-3, 9, 2000)[:, None] + 50
+    mix = np.bincount(y, minlength=4) / 60
+    shares = np.full(2, 0.5) if balanced else mix[[0, 2]]
+    below = mix[[0, 2]] @ np.log(shares) - np.log(0.5 / 60)
+    alone = np.full(60, 2)
+    for bias in (True, False):
+        for head in solve_path(H, y, bias=bias, **options):
+            assert np.isin(head(H).argmax(axis=1), [0, 2]).all()
+        assert (solve_path(H, alone, bias=bias, **options)[0](H).argmax(axis=1) == 2).all()
+    for head in solve_path(H, y, **options):
+        assert np.isin(head(far).argmax(axis=1), [0, 2]).all()
+        np.testing.assert_allclose(head(H)[:, 1], head(H) @ mix - below, atol=1e-9)
+        np.testing.assert_allclose(head(H)[:, 3], head(H)[:, 1])
+    for rows in (H, np.vstack([H[:-1], far[-1:]])):
+        folds = deal_groups(y, 0, groups=5, least=0)[None]
+        solved = solve_head([rows], y, folds, metric="accuracy", **options)
+        assert 0 < solved.losses[0] < 1.4 and np.isfinite(solved.held_out).all()
+
+
 @pytest.mark.parametrize(("n", "d"), [(40, 60), (300, 20)])
 def test_without_a_bias_the_weights_regress_it(n, d):
     H, y = make_rows(n, d, 3)
@@ -144,6 +170,10 @@ def test_the_best_state_is_found_and_its_figure_is_that_of_new_rows(kind):
         "constant": lambda H, y: (np.ones_like(H), y),
         "more classes than rows left": lambda H, y: (H, np.arange(len(y)) // 2),
         "a class of one row": lambda H, y: (H, np.where(np.arange(len(y)) == 3, 5, y % 2)),
+        "alike but for rounding": lambda H, y: (
+            np.random.default_rng(0).normal(size=(3, 40))[y] * (1 + 1e-7 * H[:, 1:2] / 50),
+            y,
+        ),
         "rows alike within a class": lambda H, y: (np.eye(3)[y].repeat(4, axis=1), y),
         "separated": lambda H, y: (H + 1e6 * y[:, None], y),
         "huge": lambda H, y: (H * 1e30, y),
@@ -165,7 +195,8 @@ def test_odd_rows_give_finite_heads_or_none(spoil, deals):
     assert solved.state == 0 and len(solved.rows) == (folds >= 0).sum()
     for values in (solved.head.weights, solved.head.bias, solved.held_out):
         assert np.isfinite(values).all()
-    if what in ("rows alike within a class", "separated"):
+    if what in ("rows alike within a class", "alike but for rounding", "separated"):
+        assert solved.losses[0] < 1 and np.abs(solved.held_out).max() < 1e4
         assert (solved.head(H).argmax(axis=1) == y).all()
 
 

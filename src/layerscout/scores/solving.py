@@ -22,6 +22,8 @@ from layerscout.scores.score import ROUNDING, StatesLike
 SHRINKAGES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 # States that are solved: the best by ridge regression, a fit of which serves all folds.
 SHORTLIST = 3
+# Features have a deviation of 1: a smaller variance within classes, in the mean, is rounding.
+ALIKE = 1e-10
 # States are float32: a smaller deviation, as a share of the mean, is rounding.
 TOLD = 1e-6
 
@@ -300,7 +302,8 @@ class _Covariance:
             self._values = values.clip(0)
         self._values = self._values / max(freedom, 1)
         # Where all rows of a class are alike, the nearest mean decides.
-        self._scale = float(self._values.sum()) / d or 1.0
+        variance = float(self._values.sum()) / d
+        self._scale = variance if variance > ALIKE else 1.0
 
     def solve(self, shrinkage: float, columns: Float64[np.ndarray, "d m"]) -> np.ndarray:
         """Return Σ_λ⁻¹ times columns."""
@@ -312,17 +315,24 @@ class _Covariance:
 
 def _prepare_classes(X: np.ndarray, y: np.ndarray, classes: int, balanced: bool) -> _Solve:
     n, counts = len(X), np.bincount(y, minlength=classes)
+    some, none = np.flatnonzero(counts), np.flatnonzero(counts == 0)
     means = np.zeros((classes, X.shape[1]))
     np.add.at(means, y, X)
     means /= np.maximum(counts, 1)[:, None]
-    covariance = _Covariance(X - means[y], n - int((counts > 0).sum()))
-    # A class without a row is where the mean of all is, and as rare as half a row.
-    alike = np.where(counts > 0, n / np.count_nonzero(counts), 0.5)
-    shares = np.log((alike if balanced else np.maximum(counts, 0.5)) / n)
+    covariance = _Covariance(X - means[y], n - len(some))
+    mix = counts / n
+    shares = np.zeros(classes)
+    shares[some] = -np.log(len(some)) if balanced else np.log(mix[some])
+    # How far a class without a row, as rare as half a row, is below the mean logit of the others:
+    # so it is below the highest, by log 2 or more, however far out a row is. Without a bias that
+    # holds where what stands for one is positive; as close as that mean, it would be too likely.
+    below = np.log(0.5 / n) - mix @ shares
 
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
         weights = covariance.solve(shrinkage, means.T).T
-        return weights, shares - 0.5 * (weights * means).sum(axis=1)
+        start = shares - 0.5 * (weights * means).sum(axis=1)
+        weights[none], start[none] = mix @ weights, mix @ start + below
+        return weights, start
 
     return solve
 

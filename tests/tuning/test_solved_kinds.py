@@ -98,6 +98,39 @@ def test_words_of_rare_tags_and_single_sentences(bert):
     assert "no head can be solved" not in " ".join(alone.warnings)
 
 
+def test_words_of_tags_that_one_sentence_has_each(bert):
+    """No word is kept aside."""
+    sentences = [("a", "cat"), ("the", "dog", "sat"), ("we", "went"), ("red",), ("one", "house")]
+    tags = [0, 0, 0, 1, 2]
+
+    def split(own):
+        words = [sentences[n] for n in own]
+        labels = np.repeat([tags[n] for n in own], list(map(len, words)))
+        return replace(base.train, texts=list(map(" ".join, words)), words=words, labels=labels)
+
+    base = words_task(2, 1)
+    task = replace(base, train=split([0, 1, 3]), validation=split([2, 4]))
+    result = tune(bert, task, "head:best", progress=False)
+    content = result.content
+    assert content["solved"]["judged"] == 5 and len(result.predictions["word"]) == 10
+    assert np.isfinite(list(content["solved"]["losses"].values())).all()
+
+
+def test_a_text_with_a_class_of_its_own_is_never_left_out():
+    """Whether or not another text has two labels; and of words any is."""
+    own = np.repeat(np.arange(12), 2)
+    labels = own % 2
+    labels[own == 11] = 2
+    for other in (0, 1):  # of the last row of text 0
+        labels[1] = other
+        folds = deal(labels, own)
+        assert ((folds < 0) == (own == 11)).all()
+        assert (folds[:, ::2] == folds[:, 1::2]).all()
+        assert (deal(labels, own, words=True) >= 0).all()
+    labels[1] = 3  # what is in a fold with a text is not learnt from without it
+    assert ((deal(labels, own) < 0) == np.isin(own, [0, 11])).all()
+
+
 def test_words_that_are_all_alike_are_one_line(bert):
     task = words_task(20, 10)
     splits = [
@@ -177,6 +210,17 @@ def test_the_saved_head_of_choices_is_the_solved_one(bert, tmp_path):
     tested = np.stack(rows[rows["split"] == "test"]["logits"])
     np.testing.assert_allclose(logits, tested, atol=1e-3 * tested.std())
     assert not model.classifier.bias.any()
+
+
+def test_examples_with_the_same_choices_are_left_out_together(bert):
+    """Which is right is drawn: who has seen an example knows its copy's answer, and no other."""
+    task = choices_task(8, 3, choices=3)
+    train, order = task.train, np.arange(24).reshape(8, 3)[:, [1, 2, 0]].ravel()
+    content = tune(
+        bert, replace(task, validation=train.take(order)), "head:best", progress=False
+    ).content
+    assert content["solved"]["judged"] == 16
+    assert content["metrics"]["accuracy"] < 0.5
 
 
 def test_a_head_behind_random_layers_is_trained(tmp_path):

@@ -53,6 +53,7 @@ from .gradients import (
 )
 from .grouping import (
     average_labels as average_labels,
+    count_examples as count_examples,
     deal_groups as deal_groups,
     find_rare as find_rare,
     find_rare_labels as find_rare_labels,

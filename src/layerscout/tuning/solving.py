@@ -276,32 +276,42 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
 
 
 def _deal(split: Split, answers: Targets) -> np.ndarray:
-    """Deal answers, those of one text together; see `deal`."""
-    texts = [*zip(split.texts, split.pairs or split.texts, strict=True)]
+    """Deal answers, those of one text or of the same choices together; see `deal`."""
+    texts: list[tuple[object, ...]] = [
+        *zip(split.texts, split.pairs or split.texts, strict=True),
+    ]
+    if (choices := answers.choices) > 1:
+        starts = range(0, len(texts), choices)
+        texts = [tuple(sorted(texts[start : start + choices])) for start in starts]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     own = np.array([numbers[text] for text in texts])
-    if answers.choices > 1:  # which of them is right is no class
-        return deal(np.zeros(len(answers)), np.arange(len(answers)))
-    return deal(answers.labels, own if answers.tags is None else own[answers.tags.sentences])
+    if choices > 1:  # which of them is right is no class
+        return deal(np.zeros(len(answers)), own)
+    if answers.tags is not None:
+        return deal(answers.labels, own[answers.tags.sentences], words=True)
+    return deal(answers.labels, own)
 
 
-def deal(labels: np.ndarray, own: np.ndarray) -> np.ndarray:
+def deal(labels: np.ndarray, own: np.ndarray, *, words: bool = False) -> np.ndarray:
     """Deal rows into folds, (R, n), several times if they are few.
 
-    Rows with the same number, from 0, stay together. Those of a class that has only one such number
-    are in no fold, unless rows with one number have several classes, as the words of a sentence.
+    Rows with the same number, from 0, stay together. Those with the only number that has a class
+    are in no fold; words are in one all the same, since a sentence has many besides.
     """
-    from layerscout.scores import deal_groups
+    from layerscout.scores import count_examples, deal_groups
 
-    y = labels[np.unique(own, return_index=True)[1]]
-    if labels.dtype.kind == "i" and (labels != y[own]).any():
+    y, classes = labels[np.unique(own, return_index=True)[1]], labels.dtype.kind == "i"
+    if classes and (words or (labels != y[own]).any()):
         deals = range(min(MOST_DEALS, -(-ENOUGH // len(labels))))
-        return np.stack([deal_groups(labels, n, own, groups=FOLDS, least=0) for n in deals])
-    deals = range(min(MOST_DEALS, -(-ENOUGH // len(y))))
-    folds = np.stack([deal_groups(y, n, groups=FOLDS, least=0) for n in deals])
-    if y.dtype.kind == "i":
-        folds = np.where(np.bincount(y)[y] == 1, -1, folds)
-    return folds[:, own]
+        dealt = [deal_groups(labels, n, own, groups=FOLDS, least=0) for n in deals]
+    else:
+        deals = range(min(MOST_DEALS, -(-ENOUGH // len(y))))
+        dealt = [deal_groups(y, n, groups=FOLDS, least=0)[own] for n in deals]
+    folds = np.stack(dealt)
+    if classes and not words:
+        only = own[count_examples(labels, own)[labels] == 1]
+        folds[:, np.isin(own, only)] = -1
+    return folds
 
 
 def list_parameters(solution: Solution) -> dict[str, torch.Tensor]:

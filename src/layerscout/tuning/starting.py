@@ -47,10 +47,11 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
     inputs = read_inputs(encoder, model, training, rows, last, last).numpy()
     answers, bias = training.find_answers(rows), last.bias is not None
     y, examples = training.answers.labels[answers], training.answers.rows[answers]
+    own = np.unique(examples, return_inverse=True)[1]
     solved = solve_head(
         [inputs],
         y,
-        deal(y, np.unique(examples, return_inverse=True)[1]),
+        deal(y, own, words=training.answers.tags is not None),
         metric=tuning.settings.metric,
         classes=len(tuning.task.labels) or None,
         bias=bias,

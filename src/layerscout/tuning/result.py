@@ -340,9 +340,8 @@ def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
 
 def _warn_of_task(tuning: Tuning, tuned: TunedPlan) -> list[str]:
     """List the warnings of a task, but for repeated rows that no figure is flattered by."""
-    together = tuned.left_out and tuning.task.kind != "multiple_choice"  # rows of one text
-    repeated = "validation rows are also training rows"
-    return [each for each in tuning.task.warnings if not (together and repeated in each)]
+    repeated = "validation rows are also training rows"  # which folds keep together
+    return [each for each in tuning.task.warnings if not (tuned.left_out and repeated in each)]
 
 
 def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:

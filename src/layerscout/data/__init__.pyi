@@ -78,6 +78,7 @@ from .targets import (
     expand_choices as expand_choices,
     make_targets as make_targets,
     require_validation as require_validation,
+    smooth_shares as smooth_shares,
     tabulate_predictions as tabulate_predictions,
 )
 from .task import (

@@ -1,6 +1,6 @@
 """Rows of a task, drawn from a split or held out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,6 +77,10 @@ class Split:
             origin=rows if self.origin is None else self.origin[rows],
             words=words,
         )
+
+    def pair_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the pair of texts of each row; a single text stands twice."""
+        return zip(self.texts, self.pairs or self.texts, strict=True)
 
     def join(self, other: "Split") -> "Split":
         """Return these rows and then those of another split, each with its number in its file."""

@@ -53,19 +53,22 @@ class Targets:
 
         None of other tasks, where published trainings start from biases of 0.
         """
-        if task.kind == "multi_label_classification":
-            counts = self.labels.sum(axis=0)
-        elif task.kind == "token_classification":
-            counts = np.bincount(self.labels, minlength=len(task.labels))
-        else:
+        if task.kind not in ("multi_label_classification", "token_classification"):
             return None
-        shares: np.ndarray = (counts + 0.5) / (len(self) + 1.0)
-        return shares
+        return smooth_shares(self.labels, len(task.labels))
 
     @classmethod
     def of(cls, labels: np.ndarray) -> Targets:
         """Make those of n examples of one row each, which are all of their file."""
         return cls(labels, 1, np.arange(len(labels)))
+
+
+def smooth_shares(labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return how often each class or label occurs, (K,), as if half a row more had it."""
+    several = labels.dtype.kind == "b"
+    counts = labels.sum(axis=0) if several else np.bincount(labels, minlength=classes)
+    shares: np.ndarray = (counts + 0.5) / (len(labels) + 1.0)
+    return shares
 
 
 def check_choices(labels: np.ndarray) -> None:

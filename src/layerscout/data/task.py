@@ -347,7 +347,7 @@ def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
 
 def count_repeated(split: Split, other: Split) -> int:
     """Count the rows of a split whose text, or pair of texts, another split has too."""
-    rows = [*zip(split.texts, split.pairs or split.texts, strict=True)]
+    rows = [*split.pair_texts()]
     # Of the other one, which may be large, no copy is made.
-    seen = {*rows}.intersection(zip(other.texts, other.pairs or other.texts, strict=True))
+    seen = {*rows}.intersection(other.pair_texts())
     return sum(row in seen for row in rows)

@@ -172,16 +172,10 @@ def solve(
     answers = _answer(tuning, split)
     folds = _deal(split, answers)
     solved = _solve(tuning, list(pooled.splits.values()), states, answers, folds)
-    left_out, parts = solved.rows, len(np.unique(folds[0, solved.rows]))
-    sizes = len(tuning.training.answers), len(tuning.validation.answers)
-    which = np.repeat(["training", "validation"], sizes)[left_out].tolist()
-    raw = solved.held_out / solved.factors[:, None]
-    factors = solved.factor, solved.factors
-    judged = Judged(split, which, solved.held_out, parts, raw, *factors, dealt=folds[0, left_out])
-    if len(left_out) < len(answers):  # of texts that have one class each
-        judged = replace(judged, split=split.take(left_out))
     if beside:
         judged = replace(solve_beside(tuning, pooled, states)[1], factor=solved.factor)
+    else:
+        judged = _judge_left_out(tuning, solved, split, folds[0])
     right, logits = _answer(tuning, judged.split), judged.logits
     loss = float(find_losses(right.labels, logits).mean())
     thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
@@ -189,6 +183,18 @@ def solve(
     run = Run(None, tuning.request.seed[0], [Epoch(1, solved.losses[solved.state], loss, value)])
     run.seconds["train"] = perf_counter() - started
     return run, Solution(solved, form, judged, pooled, _warn_of_states(pooled, states))
+
+
+def _judge_left_out(tuning: Tuning, solved: SolvedHead, split: Split, dealt: np.ndarray) -> Judged:
+    """Judge all rows that were left out in folds, (n,), by the heads solved without them."""
+    rows = solved.rows
+    sizes = len(tuning.training.answers), len(tuning.validation.answers)
+    which = np.repeat(["training", "validation"], sizes)[rows].tolist()
+    raw, parts = solved.held_out / solved.factors[:, None], len(np.unique(dealt[rows]))
+    if len(rows) < len(dealt):  # of texts that have one class each
+        split = split.take(rows)
+    factors = solved.factor, solved.factors
+    return Judged(split, which, solved.held_out, parts, raw, *factors, dealt=dealt[rows])
 
 
 def solve_beside(
@@ -277,9 +283,7 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
 
 def _deal(split: Split, answers: Targets) -> np.ndarray:
     """Deal answers, those of one text or of the same choices together; see `deal`."""
-    texts: list[tuple[object, ...]] = [
-        *zip(split.texts, split.pairs or split.texts, strict=True),
-    ]
+    texts: Sequence[tuple[object, ...]] = [*split.pair_texts()]
     if (choices := answers.choices) > 1:
         starts = range(0, len(texts), choices)
         texts = [tuple(sorted(texts[start : start + choices])) for start in starts]

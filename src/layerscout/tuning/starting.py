@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscout.data import smooth_shares
 from layerscout.models import find_output, locate_parameters
 from layerscout.states import Examples, read_inputs
 from layerscout.tuning.resolve import Tuning
@@ -73,10 +74,8 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
 
 def _find_base(y: np.ndarray, outputs: int) -> np.ndarray:
     """Return the logits that say how frequent each class or label is."""
-    several = y.dtype.kind == "b"
-    counts = y.sum(axis=0) if several else np.bincount(y, minlength=outputs)
-    shares = (counts + 0.5) / (len(y) + 1)
-    base: np.ndarray = np.log(shares / (1 - shares) if several else shares)
+    shares = smooth_shares(y, outputs)
+    base: np.ndarray = np.log(shares / (1 - shares) if y.dtype.kind == "b" else shares)
     return base
 
 

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from layerscout.data import Split, evaluate, find_difference, settle_thresholds
+from layerscout.tuning.forms import OF_TEXTS
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
-
-# Kinds of tasks whose texts have labels or numbers of their own.
-COUNTED = ("classification", "multi_label_classification", "regression")
 
 
 def judge_words(
@@ -31,7 +29,7 @@ def judge_words(
         The metric, how far the model is above it, with the interval of that, and seconds; None
         where words say nothing.
     """
-    if tuning.task.kind not in COUNTED:
+    if tuning.task.kind not in OF_TEXTS:
         return None
     # It loads scikit-learn, a second of a processor.
     from layerscout.scores import MOST_TEXTS, predict_from_words

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
 
-from layerscout.data import Kind, Task
+from layerscout.data import Kind, Task, describe_kind
 from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
@@ -18,10 +20,25 @@ from layerscout.models import (
     norm_means,
     take_family_head,
 )
-from layerscout.plans import Classifier, Pooling, TuneRequest
+from layerscout.plans import (
+    BEST_HEAD,
+    FULL,
+    Classifier,
+    Method,
+    Plan,
+    Pooling,
+    TuneRequest,
+    check_tied,
+)
+from layerscout.tuning.plan_spec import PlanSpec, Target
 
-# The kinds of task whose heads read the mean of all tokens unless another is asked for.
-OF_MEANS: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
+# How a tuned model is written: a whole checkpoint, a classifier of sentence-transformers, a peft
+# adapter, or what was trained beside it.
+SavedAs = Literal["checkpoint", "sentence-transformers", "peft", "ours"]
+
+# The kinds of task whose texts have labels or numbers: words are counted in each, and heads read
+# the mean of all of its tokens unless another is asked for.
+OF_TEXTS: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
 # Rows that are read at once.
 CHUNK = 4096
 
@@ -60,6 +77,11 @@ class Form:
         return self.head is None or self.head.output[1].bias is not None
 
     @property
+    def saved_as(self) -> SavedAs:
+        """How the model is written."""
+        return "checkpoint" if self.classifier == "family" else "sentence-transformers"
+
+    @property
     def output(self) -> str:
         """The name of the solved layer in the model that is saved, where no block averages."""
         return "classifier" if self.head is None else self.head.output[0]
@@ -71,7 +93,7 @@ def choose_form(encoder: Encoder, task: Task, request: TuneRequest) -> Form | No
     That is where the family's own head reads several tokens, or through layers that are random yet.
     """
     normed = encoder.family.final_norm is not None  # which a mean of states would have to be first
-    if task.kind in OF_MEANS and request.classifier != "family" and not normed:
+    if task.kind in OF_TEXTS and request.classifier != "family" and not normed:
         averages = can_average(encoder)
         return Form("mean-all", "family" if averages else "mean-linear", averages)
     if request.classifier == "mean-linear":
@@ -83,3 +105,48 @@ def choose_form(encoder: Encoder, task: Task, request: TuneRequest) -> Form | No
     fresh, seed = request.draws_head, request.seed[0]
     head = take_family_head(encoder, task.labels, task.kind, seed=seed, fresh_head=fresh)
     return None if head is None else Form(pooling, "family", head=head)
+
+
+def list_solved(
+    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target, form: Form | None
+) -> Sequence[int] | None:
+    """Return the states on which the head of a plan is solved; None if it is trained.
+
+    Raises:
+        InputError: if only a solved head would show at which state it is best.
+    """
+    rule = ""
+    if request.trains or target.method != FULL:
+        rule = "is trained where an option such as --epochs says how"
+    elif form is None:
+        kind = describe_kind(target.task.kind)
+        rule = f"of {target.shape.family} for {kind} is trained, since it is no layer on one state"
+    if rule and spec.finds_state:
+        raise InputError(
+            f"{BEST_HEAD} finds its state by solving heads, but a head {rule}; name the state, as "
+            f"in head:{target.encoder.blocks}, or leave such options out"
+        )
+    if rule or not is_solved(plan, request, target.method):
+        return None
+    return list_states(target) if spec.finds_state else [plan.head]
+
+
+def list_states(target: Target) -> Sequence[int]:
+    """List the states on which heads can be solved."""
+    states = range(1, target.encoder.blocks + 1)
+    return [state for state in states if _can_cut(state, target.shape.weights)]
+
+
+def is_solved(plan: Plan, request: TuneRequest, method: Method) -> bool:
+    """Return whether a plan's head is solved if it has a form for that."""
+    alone = not (plan.tuned or plan.embeddings)
+    return alone and method == FULL and not request.trains
+
+
+def _can_cut(state: int, weights: Sequence[int]) -> bool:
+    """Return whether a model can end at a state, which some that share weights cannot."""
+    try:
+        check_tied(Plan((), state), weights)
+    except InputError:
+        return False
+    return True

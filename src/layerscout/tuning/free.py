@@ -16,7 +16,7 @@ from layerscout.plans import FULL, Choice, Plan
 from layerscout.progress import Show
 from layerscout.tuning.judging import find_thresholds, judge_validation, load_kept
 from layerscout.tuning.plan_spec import read_plan
-from layerscout.tuning.resolve import RatedPlan, Tuning, name_solved_format
+from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.solving import Judged, Pooled, find_form, pool, solve_beside
 from layerscout.tuning.stages import TunedPlan, solve_plan
@@ -72,8 +72,7 @@ def settle_kept(
             return trained
         plan = Plan((), free["state"]).on(tuning.encoder.blocks)
         rated = RatedPlan(Choice(plan, "auto", "no training was better"), (), tuning.free)
-        saved_as = name_solved_format(tuning.form)
-        tuning = replace(tuning, plans=[rated, *tuning.plans[1:]], saved_as=saved_as)
+        tuning = replace(tuning, plans=[rated, *tuning.plans[1:]], saved_as=form.saved_as)
         check_formats(running.formats, tuning.saves)
         head = solve_plan(tuning, rated, pooled, running)
     except InputError:  # of no state that tells rows apart, or of a format for the training alone

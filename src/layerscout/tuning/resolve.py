@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from layerscout.data import (
     HELD_OUT,
@@ -29,17 +29,14 @@ from layerscout.models import (
     note_classes,
 )
 from layerscout.plans import (
-    BEST_HEAD,
     FULL,
     Choice,
     Classifier,
     EditSpec,
     Method,
-    Plan,
     Settings,
     TuneRequest,
     Work,
-    check_tied,
     check_untied,
     default_head_rate,
     ranges,
@@ -48,7 +45,14 @@ from layerscout.plans import (
 from layerscout.progress import Show
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.states import Examples, make_accelerator
-from layerscout.tuning.forms import Form, choose_form
+from layerscout.tuning.forms import (
+    Form,
+    SavedAs,
+    choose_form,
+    is_solved,
+    list_solved,
+    list_states,
+)
 from layerscout.tuning.plan_spec import (
     PlanSpec,
     Target,
@@ -61,10 +65,6 @@ from layerscout.tuning.plan_spec import (
 
 if TYPE_CHECKING:
     from layerscout.scanning import Scan
-
-# How a tuned model is written: a whole checkpoint, a classifier of sentence-transformers, a peft
-# adapter, or what was trained beside it.
-SavedAs = Literal["checkpoint", "sentence-transformers", "peft", "ours"]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def resolve(
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     form = None
-    if any(_solves(choice.plan, request, method) for choice in choices):
+    if any(is_solved(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
@@ -217,8 +217,9 @@ def resolve(
     starts = any(rated.states is None for rated in plans) and not request.draws_head
     if classifier == "family" and starts:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
-    if plans[0].states is not None:
-        saved_as = _choose_solved_format(form, request)
+    if plans[0].states is not None and form is not None:
+        _check_solved_dtype(request)
+        saved_as = form.saved_as
     return Tuning(
         **vars(target),
         available=available.train.examples,
@@ -232,55 +233,10 @@ def resolve(
         cache_limit=cache_limit,
         saved_as=saved_as,
         plans=plans,
-        free=() if form is None or plans[0].states is not None else _list_free(target),
+        free=() if form is None or plans[0].states is not None else list_states(target),
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
-
-
-def _list_solved(
-    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target, form: Form | None
-) -> Sequence[int] | None:
-    """Return the states on which the head of a plan is solved; None if it is trained.
-
-    Raises:
-        InputError: if only a solved head would show at which state it is best.
-    """
-    rule = ""
-    if request.trains or target.method != FULL:
-        rule = "is trained where an option such as --epochs says how"
-    elif form is None:
-        kind = describe_kind(target.task.kind)
-        rule = f"of {target.shape.family} for {kind} is trained, since it is no layer on one state"
-    if rule and spec.finds_state:
-        raise InputError(
-            f"{BEST_HEAD} finds its state by solving heads, but a head {rule}; name the state, as "
-            f"in head:{target.encoder.blocks}, or leave such options out"
-        )
-    if rule or not _solves(plan, request, target.method):
-        return None
-    return _list_free(target) if spec.finds_state else [plan.head]
-
-
-def _list_free(target: Target) -> Sequence[int]:
-    """List the states on which heads can be solved."""
-    states = range(1, target.encoder.blocks + 1)
-    return [state for state in states if _can_cut(state, target.shape.weights)]
-
-
-def _solves(plan: Plan, request: TuneRequest, method: Method) -> bool:
-    """Return whether a plan's head is solved if it has a form for that."""
-    alone = not (plan.tuned or plan.embeddings)
-    return alone and method == FULL and not request.trains
-
-
-def _can_cut(state: int, weights: Sequence[int]) -> bool:
-    """Return whether a model can end at a state, which some that share weights cannot."""
-    try:
-        check_tied(Plan((), state), weights)
-    except InputError:
-        return False
-    return True
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:
@@ -430,7 +386,7 @@ def _rate(
     spec: PlanSpec, choice: Choice, request: TuneRequest, target: Target, form: Form | None
 ) -> RatedPlan:
     """Return a plan with its learning rates, or with the states whose heads are solved instead."""
-    states = _list_solved(spec, choice.plan, request, target, form)
+    states = list_solved(spec, choice.plan, request, target, form)
     if states is not None:
         return RatedPlan(choice, (), states)
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
@@ -454,16 +410,9 @@ def _choose_format(method: Method, classifier: Classifier, request: TuneRequest)
     return saved_as
 
 
-def _choose_solved_format(form: Form | None, request: TuneRequest) -> SavedAs:
+def _check_solved_dtype(request: TuneRequest) -> None:
     if request.save_dtype not in (None, "float32"):
         raise InputError(
             f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
             "leave it out, or give `epochs` to train the head"
         )
-    return name_solved_format(form)
-
-
-def name_solved_format(form: Form | None) -> SavedAs:
-    """Return how a solved head is saved."""
-    whole = form is not None and form.classifier == "family"
-    return "checkpoint" if whole else "sentence-transformers"

@@ -281,7 +281,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     else:
         costs = _count_solved(tuning, solution, work)
     full = full_cost(tuning.shape, work)
-    pooled, cached = (0.0, False)
+    pooled, cached = 0.0, False
     if solution is not None:
         pooled, cached = solution.pooled.seconds, solution.pooled.cached
     runs = [run.as_dict(keep) for run in tuned.runs]

@@ -8,6 +8,7 @@ import pytest
 from test_solved_heads import predict, solve_again, task_by_words
 
 from layerscout.data import Task, evaluate, find_difference
+from layerscout.errors import LayerscoutError
 from layerscout.reporting import describe_free, suggest_step
 from layerscout.tuning import tune
 from layerscout.tuning.free import is_better
@@ -82,6 +83,23 @@ def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     assert "a training that was no better" in card
     assert suggest_step(content, "out") is None
+
+
+def test_auto_keeps_the_free_head_where_all_training_diverges(bert, tmp_path):
+    task, options = task_by_words("numbers"), {**IDLE, "learning_rate": 1e38}
+    result = tune(bert, task, "auto", **options, snapshots=tmp_path / "snapshots")
+    result.save(tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "result.json").read_text())
+    alone = tune(bert, task, "head:best", progress=False, cache_limit=0).content
+    assert content["solved"] == alone["solved"] and content["metrics"] == alone["metrics"]
+    assert content["plan"]["strategy"] == "auto" and content["free"] is None
+    [line] = [line for line in content["warnings"] if "the free head is kept" in line]
+    assert "no run of" in line and line.endswith("use a lower --learning-rate")
+    assert not (tmp_path / "snapshots").exists()
+    # What was asked for by name is no other plan, nor is what only the training can have.
+    for plan, asked in (("top:1", {}), ("auto", {"classifier": "family"})):
+        with pytest.raises(LayerscoutError, match="use a lower --learning-rate"):
+            tune(bert, task, plan, **options, **asked)
 
 
 def test_where_no_head_can_be_solved_nothing_is_compared(bert):

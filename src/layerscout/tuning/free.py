@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -18,7 +19,14 @@ from layerscout.tuning.judging import find_thresholds, judge_validation, load_ke
 from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
-from layerscout.tuning.solving import Judged, Pooled, find_form, pool, solve_beside
+from layerscout.tuning.solving import (
+    Judged,
+    Pooled,
+    UnsolvableError,
+    find_form,
+    pool,
+    solve_beside,
+)
 from layerscout.tuning.stages import TunedPlan, solve_plan
 
 
@@ -60,27 +68,61 @@ def settle_kept(
     trained = Settled(tuning, tuned, trainable, model, judged)
     if running.measure != "all" or not tuning.free:
         return trained
-    request, form = tuning.request, find_form(tuning)
-    chosen = read_plan(request.plan).is_auto and tuning.method == FULL
-    chosen &= request.classifier != "family" or form.head is not None  # another than the mean
-    chosen &= request.save_dtype in (None, "float32")
     try:
         pooled = pool(tuning, show)
         free = _compare(tuning, pooled, judged)
         trained = replace(trained, free=free)
-        if free["better"] or not chosen:
+        if free["better"] or not may_keep_free(tuning, running):
             return trained
-        plan = Plan((), free["state"]).on(tuning.encoder.blocks)
-        rated = RatedPlan(Choice(plan, "auto", "no training was better"), (), tuning.free)
-        tuning = replace(tuning, plans=[rated, *tuning.plans[1:]], saved_as=form.saved_as)
-        check_formats(running.formats, tuning.saves)
-        head = solve_plan(tuning, rated, pooled, running)
-    except InputError:  # of no state that tells rows apart, or of a format for the training alone
+        tuning = keep_free(tuning)
+        head = solve_plan(tuning, tuning.plans[0], pooled, running)
+    except InputError:  # no state tells rows apart
         return trained
     trainable, model = load_kept(tuning, head)
     judged = judge_validation(tuning, head, model)
     free |= {"kept": True}
     return Settled(tuning, [head, *tuned[1:]], trainable, model, judged, free, tuned[0])
+
+
+def may_keep_free(tuning: Tuning, running: RunOptions) -> bool:
+    """Return whether the free head may be kept in place of the first plan."""
+    request = tuning.request
+    if running.measure != "all" or not tuning.free or not read_plan(request.plan).is_auto:
+        return False
+    if request.classifier == "family" and find_form(tuning).head is None:  # which reads the mean
+        return False
+    try:
+        check_formats(running.formats, keep_free(tuning).saves)
+    except InputError:  # that the training alone can have
+        return False
+    return tuning.method == FULL and request.save_dtype in (None, "float32")
+
+
+def keep_free(tuning: Tuning) -> Tuning:
+    """Return a tuning with the free head as its first plan."""
+    plan = Plan((), tuning.free[0]).on(tuning.encoder.blocks)
+    rated = RatedPlan(Choice(plan, "auto", "no training was better"), (), tuning.free)
+    return replace(
+        tuning,
+        plans=[rated, *tuning.plans[1:]],
+        saved_as=find_form(tuning).saved_as,
+        free=(),
+    )
+
+
+def solve_instead(
+    tuning: Tuning, running: RunOptions, show: Show
+) -> tuple[Tuning, TunedPlan] | None:
+    """Return the free head in place of a first plan of which no run finished an epoch.
+
+    None where it may not be kept, or no state tells rows apart.
+    """
+    if not may_keep_free(tuning, running):
+        return None
+    tuning = keep_free(tuning)
+    with suppress(UnsolvableError):
+        return tuning, solve_plan(tuning, tuning.plans[0], pool(tuning, show), running)
+    return None
 
 
 def _compare(tuning: Tuning, pooled: Pooled, judged: Judged) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.states import is_first_process
-from layerscout.tuning.free import settle_kept
+from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import resolve
@@ -104,11 +104,16 @@ def tune(
                 splits = compute_trunk(tuning, rated.choice.plan, show)
                 tuned.append(train_plan(tuning, rated, splits, hooks, number))
             except (NothingFinishedError, UnsolvableError) as error:
-                if not tuned:
+                if tuned:
+                    warnings.append(f"the plan to compare with failed: {error}")
+                elif (instead := solve_instead(tuning, running, show)) is not None:
+                    tuning, head = instead
+                    tuned.append(head)
+                    warnings.append(f"the training failed, so the free head is kept: {error}")
+                else:
                     if snapshots is not None:  # nothing in them is worth continuing
                         snapshots.discard()
                     raise
-                warnings.append(f"the plan to compare with failed: {error}")
         warnings += running.warn_of_unsaved()
         with keeping_trained(snapshots, "judging it"):
             settled = settle_kept(tuning, tuned, running, show)

@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from conftest import whole_only
 from layerscout.models import saved_adapters as deltas
 from layerscout.tuning import training
+from telling import texts_of
 from tiny import tiny_checkpoint
 from tuned import NO_DROPOUT
 
@@ -172,6 +173,7 @@ RESTING = """
 import time
 from layerscout import cli
 from layerscout.tuning import training
+from telling import texts_of
 
 rate = training.learning_rate_at
 
@@ -361,6 +363,21 @@ main()
 """
 
 
+def launch(folder, program, arguments, cache):
+    """Run a program in two processes, with a cache that nobody else has."""
+    launched = "from accelerate.commands.launch import main; main()"
+    several = ("--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--main_process_port", 0)
+    several += ("--mixed_precision", "no", "--dynamo_backend", "no", folder / "program.py")
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "-c", launched, *map(str, (*several, *arguments))],
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "LAYERSCOUT_CACHE": str(cache / "of two")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     "more", [(), ("--accumulation", 3, "--batching", "shuffled", "--max-grad-norm", 0.5)]
@@ -377,18 +394,8 @@ def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch
         5,
     )  # so that the last batch is uneven
     assert run("tune", calm, reviews, *options, "-q", "-o", tmp_path / "one")[0] == 0
-    launched = "from accelerate.commands.launch import main; main()"
-    several = ("--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--main_process_port", 0)
-    several += ("--mixed_precision", "no", "--dynamo_backend", "no", tmp_path / "noting.py")
-    (tmp_path / "noting.py").write_text(NOTING.format(folder=tmp_path))
-    arguments = (*several, "tune", calm, reviews, *options, "-o", tmp_path / "two")
-    done = subprocess.run(
-        [sys.executable, "-c", launched, *map(str, arguments)],
-        env=os.environ | {"ACCELERATE_USE_CPU": "true", "LAYERSCOUT_CACHE": str(cache / "of two")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    arguments = ("tune", calm, reviews, *options, "-o", tmp_path / "two")
+    done = launch(tmp_path, NOTING.format(folder=tmp_path), arguments, cache)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("tuned 2 of 4 blocks") == done.stdout.count("wrote ") == 1
     rows = [json.loads((tmp_path / f"rows-{rank}.json").read_text()) for rank in "01"]
@@ -404,3 +411,34 @@ def test_two_processes_reach_the_same(run, reviews, tmp_path, cache, monkeypatch
     ]
     np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
     assert sorted(os.listdir(tmp_path / "two")) == sorted(os.listdir(tmp_path / "one"))
+
+
+# Runs the command line; the second process would settle for another head, and find it worse.
+DOUBTING = """
+import os
+from layerscout import scores
+from layerscout.cli import main
+from layerscout.tuning import free
+
+if os.environ["RANK"] == "1":
+    solve_head = scores.solve_head
+    scores.solve_head = lambda states, *rest, **named: solve_head([states[-1]], *rest, **named)
+    free.is_better = lambda *_: True
+main()
+"""
+
+
+@pytest.mark.whole
+def test_the_first_process_decides_whether_the_free_head_is_kept(run, tmp_path, cache):
+    calm, data = tiny_checkpoint(tmp_path / "calm", "bert", **NO_DROPOUT), tmp_path / "data.csv"
+    labels = np.arange(80) % 2
+    pd.DataFrame({"text": texts_of(labels, 0.7, 0), "label": labels}).to_csv(data)
+    options = ("tune", calm, data, "--epochs", 1, "--learning-rate", "1e-9", "--test", data)
+    assert run(*options, "-q", "-o", tmp_path / "one")[0] == 0
+    done = launch(tmp_path, DOUBTING, (*options, "-o", tmp_path / "two"), cache)
+    assert done.returncode == 0, done.stderr
+    one, two = content(tmp_path / "one"), content(tmp_path / "two")
+    assert one["free"]["kept"] and two["free"]["kept"] and two["settings"]["processes"] == 2
+    assert one["solved"] == two["solved"] and one["test"]["metrics"] == two["test"]["metrics"]
+    found = [pd.read_parquet(tmp_path / name / "predictions.parquet") for name in ("one", "two")]
+    np.testing.assert_allclose(*(np.stack(each.logits) for each in found), atol=1e-4)

@@ -1,6 +1,7 @@
 from .examples import (
     Examples as Examples,
     compute_logits as compute_logits,
+    follow_first as follow_first,
     is_first_process as is_first_process,
     join_process_group as join_process_group,
     make_accelerator as make_accelerator,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import current_thread, main_thread
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_
 from layerscout.plans import Classifier, Plan
 from layerscout.progress import announce_waiting
 from layerscout.states.trunks import HeadToken, ProcessGroup, Trunk, run_trunk
+
+Found = TypeVar("Found")
 
 # By what accelerate looks for other processes, those of mpirun too.
 OF_PROCESSES = (
@@ -367,6 +369,17 @@ def join_process_group() -> ProcessGroup:
     return ProcessGroup(
         accelerator.process_index, accelerator.num_processes, lambda value: gather_object([value])
     )
+
+
+def follow_first(find: Callable[[], Found]) -> Found:
+    """Return what the first of several processes finds; the others wait for it."""
+    from accelerate.utils import broadcast_object_list
+
+    accelerator = make_accelerator()
+    if accelerator.num_processes == 1:
+        return find()
+    [found] = broadcast_object_list([find() if accelerator.is_main_process else None])
+    return cast(Found, found)
 
 
 def is_first_process() -> bool:

@@ -15,6 +15,7 @@ from layerscout.errors import InputError
 from layerscout.models import TrainableModel, check_formats, round_weights
 from layerscout.plans import FULL, Choice, Plan
 from layerscout.progress import Show
+from layerscout.states import follow_first
 from layerscout.tuning.judging import find_thresholds, judge_validation, load_kept
 from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import RatedPlan, Tuning
@@ -71,6 +72,7 @@ def settle_kept(
     try:
         pooled = pool(tuning, show)
         free = _compare(tuning, pooled, judged)
+        free = follow_first(lambda: free)  # so that all keep the same model
         trained = replace(trained, free=free)
         if free["better"] or not may_keep_free(tuning, running):
             return trained

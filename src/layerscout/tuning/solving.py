@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from layerscout.plans import ranges
 from layerscout.progress import Show
 from layerscout.states import (
     States,
+    follow_first,
     make_accelerator,
     pool_states,
 )
@@ -241,7 +243,8 @@ def _solve(
     metric, classes = tuning.settings.metric, len(tuning.task.labels) or None
     metric = "macro_f1" if metric == "entity_f1" else metric  # which needs more than scores
     options = {"bias": form.bias, "balanced": tuning.settings.class_weights is not None}
-    solved = solve_head(chosen, answers.labels, folds, metric=metric, classes=classes, **options)
+    solve = partial(solve_head, chosen, answers.labels, folds, metric=metric, classes=classes)
+    solved = follow_first(partial(solve, **options))
     if solved is None:
         raise UnsolvableError(
             f"no head can be solved for {tuning.task.name}: its {len(answers)} labelled examples "

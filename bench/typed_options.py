@@ -32,7 +32,7 @@ from layerscout.plans.methods import Method
 from layerscout.plans.options import Pooling
 from layerscout.plans.papers import Classifier
 from layerscout.plans.plan import Plan
-from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
+from layerscout.plans.training import Batching, ClassWeights, Keep, Loss, Schedule
 '''
 
 # What each verb takes options of, its request first, and the option that is a parameter of its own.

@@ -30,7 +30,7 @@ def start(encoder, task, plan="top:1", **options):
     request = TuneRequest(plan=plan, epochs=1, **options)
     tuning = resolve(request, encoder, task, None, ROOM, False)
     plan = tuning.plans[0].choice.plan
-    training, _ = compute_trunk(tuning, plan, lambda *_: None)
+    training, _ = compute_trunk(tuning, plan, (tuning.training, tuning.validation), lambda *_: None)
     return tuning, start_model(tuning, plan, 0).model, training
 
 
@@ -138,17 +138,14 @@ def test_of_many_examples_every_so_many_are_read(bert, monkeypatch):
     assert solve_start(tuning, model, training)
 
 
-def test_where_no_state_tells_examples_apart_the_head_starts_at_random(bert):
+def test_where_no_state_tells_examples_apart_the_head_starts_at_random(bert, caplog):
     task = Task.from_lists(["one text"] * 12, ["bad", "good"] * 6, validation=0.5)
     found = [
-        cheaply(
-            bert, task, "top:1", epochs=1, head_start=start, classifier="mean-linear", seed=(0, 1)
-        ).content
+        cheaply(bert, task, "top:1", epochs=1, head_start=start, classifier="mean-linear").content
         for start in ("random", "solved")
     ]
     assert found[0]["runs"][0]["curve"] == found[1]["runs"][0]["curve"]
-    said = "no state tells the training examples apart, so the head of (4, 4, 4) started at random"
-    assert [each["warnings"].count(said) for each in found] == [0, 1]
+    assert "so the head starts at random" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["classes", "several"])

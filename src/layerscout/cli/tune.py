@@ -189,11 +189,11 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     say_heading(console, content)
     for line in reporting.describe_training(content):
         say(console, line)
-    if content["solved"] is not None:
+    if (stage := reporting.find_stage(content)) == "solved":
         print_table(console, reporting.tabulate_solved(content))
-    else:
-        if len(content["runs"]) > 1:
-            print_table(console, reporting.tabulate_runs(content))
+    elif len(content["runs"]) > 1:
+        print_table(console, reporting.tabulate_runs(content))
+    if stage == "trained":
         print_table(console, reporting.tabulate_epochs(content))
     print_by_name(console, content)
     words, better = reporting.compare_with_words(content)
@@ -214,7 +214,7 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
         f"{seconds['evaluate']:.1f} s"
     )
-    if content["solved"] is not None:
+    if stage == "solved":
         took = f"states {seconds['trunk']:.1f} s{again}, solving {seconds['train']:.1f} s"
         if "training" in seconds:
             took += f", a training that was no better {seconds['training']:.1f} s"

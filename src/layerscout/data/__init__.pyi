@@ -1,4 +1,5 @@
 from .batches import (
+    balance_batches as balance_batches,
     batch_by_length as batch_by_length,
     shuffle_batches as shuffle_batches,
     shuffle_plainly as shuffle_plainly,

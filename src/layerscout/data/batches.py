@@ -1,4 +1,7 @@
-"""Batches of rows: of similar length, or plainly shuffled."""
+"""Batches of rows: of similar length, plainly shuffled, or with classes in balance."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +70,38 @@ def shuffle_plainly(n: int, size: int, generator: np.random.Generator) -> list[n
     """
     rows = generator.permutation(n)
     return [rows[at : at + size] for at in range(0, n, size)]
+
+
+def balance_batches(
+    groups: Sequence[np.ndarray], size: int, generator: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Draw batches without end in which all groups that fit have as many rows, two or more.
+
+    Groups and the rows of each come in turns, in an order that is drawn anew for every turn, so
+    those of small groups come more often.
+
+    Args:
+        groups: row numbers of each class or label; a row may be in several.
+        size: rows of a batch; groups with a single row, or none left that is not in the batch, give
+            it less.
+        generator: draws the order.
+
+    Yields:
+        Row numbers of a batch, each once.
+    """
+
+    def turn(items: Sequence[np.ndarray] | np.ndarray) -> Iterator[Any]:
+        while True:
+            yield from (items[at] for at in generator.permutation(len(items)))
+
+    groups = [group for group in groups if len(group)]
+    chosen, queues = turn(np.arange(len(groups))), [turn(group) for group in groups]
+    fitting = max(1, min(len(groups), size // 2))
+    while True:
+        batch: dict[int, None] = {}
+        for n in range(fitting):
+            number = next(chosen)
+            wanted = min(size // fitting + (n < size % fitting), len(groups[number]))
+            for _ in range(wanted):
+                batch[int(next(queues[number]))] = None
+        yield generator.permutation([*batch])  # processes share a batch by its order

@@ -85,8 +85,6 @@ class Task:
             "encoding"), the "validation_seed" that drew held-out rows, the name on the "hub", and
             the "data_sha256" of the texts and the "labels_sha256" of the labels that there were;
             None where there was nothing.
-        repeated: the one of `warnings` that validation rows are training rows, too, which flatters
-            no figure of rows that folds keep together; None where they are not.
     """
 
     name: str
@@ -99,7 +97,6 @@ class Task:
     warnings: tuple[str, ...] = ()
     origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     test: Split | None = None
-    repeated: str | None = None
 
     @classmethod
     def load(
@@ -232,28 +229,22 @@ class Task:
         train = renumbered(self.train)
         return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
-    def hold_out(self, fraction: float, seed: int, *, least: int = 2) -> "Task":
+    def hold_out(self, fraction: float, seed: int) -> "Task":
         """Return the task with a part of its training rows, drawn by class, for validation.
-
-        Args:
-            fraction: between 0 and 1.
-            seed: the same one draws the same rows.
-            least: examples of a class that stay in training.
 
         Raises:
             InputError: if `fraction` is not between 0 and 1, or leaves either part empty.
         """
         check_integer("seed", seed, 0)
-        train, validation = hold_out(self.train, fraction, seed, least=least)
+        train, validation = hold_out(self.train, fraction, seed)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
-        repeated = _warn_of_repeated({"train": train, "validation": validation})
+        repeated = _list_repeated({"train": train, "validation": validation})
         return replace(
             self,
             train=train,
             validation=validation,
             origin=origin,
-            warnings=(*self.warnings, *repeated.values()),
-            repeated=repeated.get(("validation", "train")),
+            warnings=(*self.warnings, *repeated),
         )
 
 
@@ -316,7 +307,6 @@ def _build(
     metric = known.metric if known else choose_metric(kind, labels, train, warnings)
     text, *pairs = (template.written for template in inputs.templates)
     pair = {"text_pair": " | ".join(pairs)} if pairs else {}
-    repeated = _warn_of_repeated(splits)
     return Task(
         name=name,
         kind=kind,
@@ -325,9 +315,8 @@ def _build(
         train=train,
         validation=splits.get("validation"),
         columns={"text": text, **pair, "label": inputs.label},
-        warnings=(*warnings, *repeated.values()),
+        warnings=(*warnings, *_list_repeated(splits)),
         test=splits.get("test"),
-        repeated=repeated.get(("validation", "train")),
     )
 
 
@@ -336,20 +325,20 @@ def _build(
 REPEATED = 0.05
 
 
-def _warn_of_repeated(splits: Mapping[str, Split]) -> dict[tuple[str, str], str]:
+def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
     """Warn of held-out rows that are training rows as well, and of test rows that are validation's.
 
-    Validation rows choose the epoch. The lines are found by the two splits.
+    Validation rows choose the epoch.
     """
     compared = [("validation", "train"), ("test", "train"), ("test", "validation")]
-    warnings = {}
+    warnings = []
     for which, other in compared:
         if which not in splits or other not in splits:
             continue
         split, name = splits[which], "training" if other == "train" else other
         count = count_repeated(split, splits[other])
         if count > REPEATED * len(split):
-            warnings[which, other] = (
+            warnings.append(
                 f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
                 f"{which} figures are too good; remove them from {name}"
             )

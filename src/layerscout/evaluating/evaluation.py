@@ -425,7 +425,8 @@ def _count_seen(origin: _Origin, result: Mapping[str, Any], judged: Split) -> _O
     if before is None:
         return origin
     trained, validation = before.train, before.validation
-    if result.get("solved") and validation is not None:  # from all labelled rows
+    solved = result.get("solved") or {}
+    if validation is not None and solved.get("examples", 0) > trained.examples:  # of both
         trained, validation = trained.join(validation), None
     chosen = validation if list_chosen(result) else None
     return replace(

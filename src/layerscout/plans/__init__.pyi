@@ -100,6 +100,7 @@ from .strategies import (
     split_embeddings as split_embeddings,
 )
 from .training import (
+    CONTRASTIVE_RATE as CONTRASTIVE_RATE,
     Keep as Keep,
     Schedule as Schedule,
     Settings as Settings,

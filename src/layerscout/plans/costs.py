@@ -30,7 +30,7 @@ class Work:
         examples: of the training split.
         validation: examples scored after every epoch.
         tokens: mean length of an example, special tokens included.
-        epochs: passes over the training split; the last one may be cut short.
+        epochs: passes over the training split, of all views; the last one may be cut short.
         cached: the states below the tuned blocks are computed once, not in every epoch.
 
     Raises:
@@ -64,7 +64,8 @@ class Work:
             tokens: as in `Work`.
             cached: as in `Work`.
         """
-        return cls(texts, validation, tokens, settings.count_epochs(examples), cached)
+        passes = settings.views * settings.count_epochs(examples)
+        return cls(texts, validation, tokens, passes, cached)
 
     def __post_init__(self) -> None:
         numbers = self.examples >= 1 and self.validation >= 0 and self.epochs > 0

@@ -186,6 +186,17 @@ class TuneRequest(Settings):
                 f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
                 f"{self.max_steps}; give only one of them"
             )
+        trained = [*({"keep", "patience", "head_start", "head_learning_rate"} & self.given)]
+        if self.loss is not None and trained:
+            raise InputError(
+                f"`{min(trained)}` applies to a head that is trained, and `loss` ({self.loss}) "
+                "solves it in the end; leave one of them out"
+            )
+        if self.loss is not None and self.batch_size < 4:
+            raise InputError(
+                f"`batch_size` must be 4 or more with `loss` ({self.loss}), two examples seen "
+                f"twice, got {self.batch_size}"
+            )
         if self.reinitialises and len(self.seed) > 1:
             raise InputError(
                 f"blocks are re-initialised once, with a single seed, got seeds {list(self.seed)}; "

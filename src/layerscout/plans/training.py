@@ -16,6 +16,7 @@ Keep = Literal["best", "lowest-loss", "last"]
 Batching = Literal["length", "shuffled"]
 Schedule = Literal["linear", "constant"]
 ClassWeights = Literal["balanced"]
+Loss = Literal["contrastive"]
 
 
 # Steps that a training takes at least where no epochs are given, and for each class, in up to
@@ -24,6 +25,10 @@ ClassWeights = Literal["balanced"]
 # steps), 0.80 after 10, 0.81 after 20; 1,000 rows of 27 emotions 0.25 after 5, 0.44 after 18 (520
 # steps), 0.50 after 50; 800 rows of 6 emotions 0.79 after 5 (130 steps), 0.88 after 10.
 MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
+
+
+# Those of a contrastive stage at least, and its learning rate.
+CONTRASTIVE_STEPS, CONTRASTIVE_RATE = 80, 1e-4
 
 
 def _check_threshold(name: str, value: Any) -> float | str:
@@ -41,6 +46,9 @@ def _check_threshold(name: str, value: Any) -> float | str:
 class Settings(Options):
     """How every run of a tuning trains; every option is one of `TuneRequest` too."""
 
+    loss: Loss | None = option(None, shown="of the outputs")
+    """What training lowers: the loss of the head's outputs, or a supervised contrastive one, which
+    brings texts of a class together; the head is then solved (contrastive)."""
     epochs: int = option(5, COUNT, shown="5, or more with few examples")
     """Passes over the training examples; by default 5, or with few examples as many as give 200
     steps and 40 for each class, up to 50."""
@@ -93,9 +101,19 @@ class Settings(Options):
     tuned finds one for each label on the validation examples."""
 
     @property
+    def views(self) -> int:
+        """How often an example is in a batch, each time with dropout of its own."""
+        return 2 if self.loss == "contrastive" else 1
+
+    @property
+    def batch_examples(self) -> int:
+        """How many different examples a batch has."""
+        return self.batch_size // self.views
+
+    @property
     def step_size(self) -> int:
         """How many examples a step takes."""
-        return self.batch_size * (self.accumulation or 1)
+        return self.batch_examples * (self.accumulation or 1)
 
     def steps_per_epoch(self, examples: int) -> int:
         """Return the steps of a pass over so many examples."""
@@ -125,6 +143,8 @@ def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence
         kind: of the task.
         labels: of the task; their number counts where an example has one of them.
     """
+    if settings.loss == "contrastive":
+        return -(-CONTRASTIVE_STEPS // settings.steps_per_epoch(examples))
     classes = len(labels) if kind == "classification" else 0
     steps = max(MIN_STEPS, STEPS_PER_CLASS * classes)
     needed = -(-steps // settings.steps_per_epoch(examples))

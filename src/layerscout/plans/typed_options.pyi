@@ -9,10 +9,14 @@ from layerscout.plans.methods import Method
 from layerscout.plans.options import Pooling
 from layerscout.plans.papers import Classifier
 from layerscout.plans.plan import Plan
-from layerscout.plans.training import Batching, ClassWeights, Keep, Schedule
+from layerscout.plans.training import Batching, ClassWeights, Keep, Loss, Schedule
 
 class TuneOptions(TypedDict, total=False):
     """Options of `layerscout.tune`."""
+
+    loss: Loss | None
+    """What training lowers: the loss of the head's outputs, or a supervised contrastive one, which
+    brings texts of a class together; the head is then solved (contrastive)."""
 
     epochs: int
     """Passes over the training examples; by default 5, or with few examples as many as give 200

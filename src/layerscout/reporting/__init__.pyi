@@ -94,6 +94,7 @@ from .words import (
     describe_calibration as describe_calibration,
     describe_free as describe_free,
     describe_speed as describe_speed,
+    find_stage as find_stage,
     format_number as format_number,
     list_chosen as list_chosen,
     name_apart as name_apart,

@@ -23,6 +23,7 @@ from layerscout.reporting.words import (
     describe_interval,
     describe_quality,
     describe_speed,
+    find_stage,
     format_decimals,
     is_left_out,
     list_chosen,
@@ -40,7 +41,7 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     plan, model = content["plan"], content["model"]
     blocks = f"{len(plan['tuned'])} of {model['blocks']} blocks"
     alone = "embeddings and head" if plan.get("embeddings") else "the head only"
-    how = "tuned" if content.get("solved") is None else "solved"
+    how = "solved" if find_stage(content) == "solved" else "tuned"
     line = f"{how} {blocks if plan['tuned'] else alone}{_say_by_what(content)}"
     if model["editing"]:
         line += f" after {model['editing']['edits']}"
@@ -82,7 +83,7 @@ def write_card(content: Mapping[str, Any]) -> str:
     # A folder is named by its last part alone, since the card may be published.
     name = model["name"] if model["revision"] is not None else Path(model["name"]).name
     number, unit = settings["epochs"], "epoch"
-    if content.get("solved") is not None:
+    if (stage := find_stage(content)) == "solved":
         number, unit = 1, "pass"
         if (content.get("free") or {}).get("kept"):
             unit = "pass and a training that was no better"
@@ -91,7 +92,7 @@ def write_card(content: Mapping[str, Any]) -> str:
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
     spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
     card: str = template.render(
-        {"solved": None, **content},
+        {"solved": None, **content, "stage": stage},
         name=name,
         metadata=_describe_for_hub(content, name),
         predicted=_say_what_is_predicted(task),

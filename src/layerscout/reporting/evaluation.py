@@ -14,6 +14,7 @@ from layerscout.reporting.content import Table
 from layerscout.reporting.words import (
     describe_calibration,
     describe_interval,
+    find_stage,
     format_decimals,
     format_number,
     format_state,
@@ -297,7 +298,11 @@ def tabulate_epochs(content: Mapping[str, Any]) -> Table:
 def describe_training(content: Mapping[str, Any]) -> list[str]:
     """Say which plan was followed, why, and what was trained, cached and removed."""
     plan, model, trained = content["plan"], content["model"], content["parameters"]["trainable"]
-    how = "trained" if content.get("solved") is None else "solved from one pass"
+    how = {
+        "trained": "trained",
+        "solved": "solved from one pass",
+        "contrasted": "trained to bring texts of a class together",
+    }[find_stage(content)]
     line = f"{trained:,} parameters {how} ({trained / model['parameters']['total']:.1%})"
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:

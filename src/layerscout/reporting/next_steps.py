@@ -28,7 +28,7 @@ from layerscout.reporting.evaluation import (
     find_failure,
     have_one_class,
 )
-from layerscout.reporting.words import format_plain
+from layerscout.reporting.words import find_stage, format_plain
 
 Content = Mapping[str, Any]
 
@@ -190,7 +190,7 @@ def describe_tuning(result: Content) -> dict[str, Any]:
         "plan": str(result["plan"]["notation"]),
         "method": method,
         "metric": str(result["metric"]),
-        "epochs": int(result["settings"]["epochs"]) if result.get("solved") is None else 1,
+        "epochs": int(result["settings"]["epochs"]) if find_stage(result) != "solved" else 1,
         "best_epoch": int(result["best"]["epoch"]),
         "learning_rate": result["runs"][result["kept"]]["learning_rate"],
         "options": options | {k: v for k, v in given.items() if k not in SETTLED},

@@ -73,6 +73,7 @@ from layerscout.reporting.words import (
     describe_free,
     describe_quality,
     describe_speed,
+    find_stage,
     list_circumstances,
     list_model,
     list_task,
@@ -290,7 +291,8 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
 
 def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
-    how = content["method"] if content.get("solved") is None else "solved"
+    stage, method = find_stage(content), content["method"]
+    how = {"solved": stage, "contrasted": f"{method}, contrastive"}.get(stage, method)
     lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
     lines += filter(None, [describe_free(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
@@ -298,13 +300,13 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     words, better = compare_with_words(content)
     if words:
         lines.insert(1 if better else 0, f"{start_line(words)}.")
-    if content.get("solved") is not None:
+    if stage == "solved":
         training = [Section("Solved heads", table=tabulate_solved(content))]
     else:
-        training = [
-            Section("Runs", table=tabulate_runs(content)),
-            Section("Epochs", charts=[draw_epochs(content)], table=tabulate_epochs(content)),
-        ]
+        training = [Section("Runs", table=tabulate_runs(content))]
+    if stage == "trained":
+        charts, table = [draw_epochs(content)], tabulate_epochs(content)
+        training.append(Section("Epochs", charts=charts, table=table))
     parts = [
         *training,
         *_show_names(content),

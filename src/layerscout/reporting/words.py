@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from layerscout.data import SIGNED, describe_kind, name_metric
 from layerscout.plans import find_runs
@@ -180,10 +180,11 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
         return None
     interval, metric = free["interval"], content["metric"]
     gap = describe_difference(metric, free["difference"], interval)
+    held = "left-out" if free.get("folds", 1) > 1 else "validation"
     rows = "words" if content["task"]["kind"] == "token_classification" else "examples"
     found = (
         f"{name_measure(content)} {free['trained']:.3f} against {free['value']:.3f} on the same "
-        f"{free['examples']:,} validation {rows}, a difference of {gap}"
+        f"{free['examples']:,} {held} {rows}, a difference of {gap}"
     )
     if interval is None or interval[0] <= 0 <= interval[1]:
         found += ", which so few cannot tell from noise"
@@ -198,6 +199,13 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
     if free["kept"]:
         kept = f"so the free head is kept, solved on all {content['solved']['examples']:,}"
     return f"The training is no better than the free head, solved without it: {found}; {kept}."
+
+
+def find_stage(content: Mapping[str, Any]) -> Literal["trained", "solved", "contrasted"]:
+    """Return how the model of `result.json` was made: in the end the head may have been solved."""
+    if content.get("solved") is None:
+        return "trained"
+    return "contrasted" if content["plan"]["tuned"] else "solved"
 
 
 def is_left_out(content: Mapping[str, Any]) -> bool:

@@ -72,6 +72,7 @@ from .score import DEFAULT as DEFAULT, Score as Score
 from .solving import (
     LinearHead as LinearHead,
     SolvedHead as SolvedHead,
+    solve_apart as solve_apart,
     solve_head as solve_head,
 )
 from .state import State as State

@@ -134,10 +134,7 @@ def solve_head(
     aside = np.flatnonzero(first >= 0)
     if len(np.unique(first[aside])) < 2:
         return None
-    own_folds, own_y, weights = first[aside], y[aside], np.ones(len(aside))
-    if balanced:
-        counts = np.bincount(y)
-        weights = len(y) / (np.count_nonzero(counts) * counts[own_y])
+    own_folds, own_y, weights = first[aside], y[aside], _weigh(y, aside, balanced)
     chosen: Sequence[int] = range(len(states))
     if len(folds) == 1 and len(states) > SHORTLIST:
         chosen = _shortlist(states, y, np.maximum(first, 0), metric)
@@ -150,17 +147,90 @@ def solve_head(
             candidates += _leave_out(s, H, y, folds, weights, solve)
     if not candidates:
         return None
-    held_out, factors = np.empty_like(candidates[0].logits), np.empty(len(own_y))
-    for fold in np.unique(own_folds):
-        own, others = own_folds == fold, own_folds != fold
+
+    def solve_all(s: int) -> list[LinearHead]:
+        return solve(np.asarray(states[s], np.float64), y)
+
+    return _choose(candidates, aside, own_y, own_folds, weights, solve_all)
+
+
+def solve_apart(
+    states: Sequence[Float64[np.ndarray, "n d"]],
+    y: np.ndarray,
+    parts: Int64[np.ndarray, " n"],
+    folds: Int64[np.ndarray, " n"],
+    kept: tuple[Float64[np.ndarray, "m d"], np.ndarray],
+    *,
+    classes: int,
+    bias: bool = True,
+    balanced: bool = False,
+) -> SolvedHead | None:
+    """Solve a linear head on a state that was trained on labels, whose own rows judge nothing.
+
+    They are told apart far better than new ones are. So the shrinkage is the one with the least
+    loss on rows that the model which gave their state did not see, by heads on the rows it did see.
+
+    Args:
+        states: of each part, as a model gives them that did not see its rows.
+        y: class ids (n,), or which labels each row has, bool (n, K).
+        parts: of each row, 0..P−1, or −1 for rows that all of these models saw.
+        folds: of each row, for choosing among heads without the rows that then judge the choice.
+        kept: states and labels of the rows that the model which is kept has seen.
+        classes: K.
+        bias, balanced: as for `solve_head`.
+
+    Returns:
+        None if the state does not tell the rows apart; `state` is 0.
+    """
+    solve = partial(solve_path, classes=classes, bias=bias, balanced=balanced)
+    if not all(_tells_apart(H) for H in (*states, kept[0])):
+        return None
+    aside = np.flatnonzero(parts >= 0)
+    logits = np.zeros((len(SHRINKAGES), len(y), classes))
+    for part, H in enumerate(states):
+        own = parts == part
+        for number, head in enumerate(solve(H[~own], y[~own])):
+            logits[number, own] = head(H[own])
+    own_y, weights = y[aside], _weigh(y, aside, balanced)
+    candidates = [
+        _Candidate(0, shrinkage, said, weights * _find_calibrated(own_y, said, weights))
+        for shrinkage, said in zip(SHRINKAGES, logits[:, aside], strict=True)
+    ]
+    return _choose(candidates, aside, own_y, folds[aside], weights, lambda s: solve(*kept))
+
+
+def _weigh(y: np.ndarray, aside: np.ndarray, balanced: bool) -> Float64[np.ndarray, " m"]:
+    """Return how much the rows that are left out count."""
+    if not balanced:
+        return np.ones(len(aside))
+    counts = np.bincount(y)
+    weights: np.ndarray = len(y) / (np.count_nonzero(counts) * counts[y[aside]])
+    return weights
+
+
+def _find_calibrated(y: np.ndarray, logits: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the loss of each row with the factor on all logits that suits them."""
+    return find_losses(y, logits * calibrate(y, logits, weights=weights))
+
+
+def _choose(
+    candidates: Sequence[_Candidate],
+    aside: Int64[np.ndarray, " m"],
+    y: np.ndarray,
+    folds: Int64[np.ndarray, " m"],
+    weights: Float64[np.ndarray, " m"],
+    solve_all: Callable[[int], list[LinearHead]],
+) -> SolvedHead:
+    """Choose the heads with the least loss, and for each fold by the others alone."""
+    held_out, factors = np.empty_like(candidates[0].logits), np.empty(len(y))
+    for fold in np.unique(folds):
+        own, others = folds == fold, folds != fold
         best = min(candidates, key=lambda each: float(each.losses[others].mean()))
-        fitted = own_y[others], best.logits[others]
-        factors[own] = calibrate(*fitted, weights=weights[others])
+        factors[own] = calibrate(y[others], best.logits[others], weights=weights[others])
         held_out[own] = best.logits[own] * factors[own, None]
     best = min(candidates, key=lambda each: float(each.losses.mean()))
-    factor = calibrate(own_y, best.logits, weights=weights)
-    path = solve(np.asarray(states[best.state], np.float64), y)
-    head = path[SHRINKAGES.index(best.shrinkage)].scale(factor)
+    factor = calibrate(y, best.logits, weights=weights)
+    head = solve_all(best.state)[SHRINKAGES.index(best.shrinkage)].scale(factor)
     losses: dict[int, float] = {}
     for each in candidates:
         loss = float(each.losses.mean())
@@ -182,9 +252,7 @@ def _leave_out(
     deals = [_predict_without(H, y, deal, solve)[:, aside] for deal in folds]
     candidates = []
     for shrinkage, *logits in zip(SHRINKAGES, *deals, strict=True):
-        losses = [
-            find_losses(right, each * calibrate(right, each, weights=weights)) for each in logits
-        ]
+        losses = [_find_calibrated(right, each, weights) for each in logits]
         weighed = weights * np.mean(losses, axis=0)
         candidates.append(_Candidate(s, shrinkage, logits[0], weighed))
     return candidates

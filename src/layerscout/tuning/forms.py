@@ -131,6 +131,21 @@ def list_solved(
     return list_states(target) if spec.finds_state else [plan.head]
 
 
+def check_contrastive(plan: Plan, request: TuneRequest, target: Target, form: Form | None) -> None:
+    """Raise for plans, tasks and options that no contrastive stage can have."""
+    kind, rule = target.task.kind, ""
+    if kind not in OF_TEXTS[:2]:
+        rule = f"texts of a class, but {target.task.name} is a task of {describe_kind(kind)}"
+    elif not (plan.tuned or plan.embeddings):
+        rule = f"them in the blocks that a plan tunes, but {plan.notation} tunes none"
+    elif target.method.saved == "apart" or request.keep_adapter:
+        rule = "them in blocks that are saved whole, but the method saves what it adds"
+    elif form is None:
+        rule = f"them for a head that is solved, but that of {target.shape.family} is trained"
+    if rule:
+        raise InputError(f"`loss` (contrastive) brings together {rule}; leave it out")
+
+
 def list_states(target: Target) -> Sequence[int]:
     """List the states on which heads can be solved."""
     states = range(1, target.encoder.blocks + 1)

@@ -23,10 +23,12 @@ from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.solving import (
     Judged,
     Pooled,
+    Solution,
     UnsolvableError,
     find_form,
     pool,
     solve_beside,
+    solve_without,
 )
 from layerscout.tuning.stages import TunedPlan, solve_plan
 
@@ -71,7 +73,7 @@ def settle_kept(
         return trained
     try:
         pooled = pool(tuning, show)
-        free = _compare(tuning, pooled, judged)
+        free = _compare(tuning, pooled, judged, tuned[0].solution)
         free = follow_first(lambda: free)  # so that all keep the same model
         trained = replace(trained, free=free)
         if free["better"] or not may_keep_free(tuning, running):
@@ -127,8 +129,10 @@ def solve_instead(
     return None
 
 
-def _compare(tuning: Tuning, pooled: Pooled, judged: Judged) -> dict[str, Any]:
-    """Compare what a trained model says of the validation rows with a head that saw none of them.
+def _compare(
+    tuning: Tuning, pooled: Pooled, judged: Judged, solution: Solution | None
+) -> dict[str, Any]:
+    """Compare what a trained model says of rows that judge it with a head that saw none of them.
 
     Raises:
         UnsolvableError: if no head can be solved.
@@ -136,7 +140,12 @@ def _compare(tuning: Tuning, pooled: Pooled, judged: Judged) -> dict[str, Any]:
     from layerscout.scores import calibrate, find_losses
 
     started, metric = perf_counter(), tuning.settings.metric
-    solved, beside = solve_beside(tuning, pooled, tuning.free)
+    if solution is None or judged.dealt is None:
+        solved, beside = solve_beside(tuning, pooled, tuning.free)
+    else:
+        parts = np.full(solution.pooled.examples, -1)
+        parts[solution.solved.rows] = judged.dealt
+        solved, beside = solve_without(tuning, pooled, tuning.free, parts)
     answers = make_targets(judged.split, tuning.task.kind, tuning.task.labels)
     labels, tags = answers.labels, answers.tags
     least = find_thresholds(tuning, beside), find_thresholds(tuning, judged)
@@ -156,6 +165,7 @@ def _compare(tuning: Tuning, pooled: Pooled, judged: Judged) -> dict[str, Any]:
         "difference": difference,
         "interval": interval,
         "examples": len(labels),
+        "folds": judged.folds,
         "better": is_better(difference, interval, losses),
         "kept": False,
         "seconds": pooled.seconds + perf_counter() - started,

@@ -22,6 +22,7 @@ from layerscout.data import (
 )
 from layerscout.models import (
     TrainableModel,
+    base_of,
     find_entities,
     holds_exactly,
     keep_thresholds,
@@ -30,6 +31,7 @@ from layerscout.models import (
     scale_logits,
     unshare_weights,
 )
+from layerscout.plans import Classifier
 from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
@@ -69,18 +71,24 @@ def load_kept(tuning: Tuning, tuned: TunedPlan) -> tuple[TrainableModel, Any]:
 
     Its weights are rounded as they are saved.
     """
-    if tuned.solution is not None and tuned.solution.form.averages:
-        head = tuned.solution.solved.head
-        model = make_averaging_classifier(
-            tuning.encoder,
-            tuned.solution.solved.state,
-            tuning.task.labels,
-            tuning.task.kind,
-            head.weights,
-            head.bias,
-        )
-        return TrainableModel(model, tuned.choice.plan, tuning.method), model
-    classifier = None if tuned.solution is None else tuned.solution.form.classifier
+    plan, solution = tuned.choice.plan, tuned.solution
+    if solution is None:
+        return _put_back(tuning, tuned, tuning.classifier)
+    if not solution.form.averages:
+        return _put_back(tuning, tuned, solution.form.classifier)
+    encoder = tuning.encoder
+    if plan.tuned or plan.embeddings:
+        encoder = replace(encoder, model=base_of(_put_back(tuning, tuned, "mean-linear")[1])[0])
+    head, state = solution.solved.head, solution.solved.state
+    labels, kind = tuning.task.labels, tuning.task.kind
+    model = make_averaging_classifier(encoder, state, labels, kind, head.weights, head.bias)
+    return TrainableModel(model, plan, tuning.method), model
+
+
+def _put_back(
+    tuning: Tuning, tuned: TunedPlan, classifier: Classifier
+) -> tuple[TrainableModel, Any]:
+    """Return a model with the parameters that count, and with what a method adds merged."""
     trainable = start_model(tuning, tuned.choice.plan, tuned.runs[tuned.kept].seed, classifier)
     # Not strict, since what was frozen is not among the parameters: it starts the same every time.
     unshare_weights(trainable.model).load_state_dict(tuned.parameters, strict=False)

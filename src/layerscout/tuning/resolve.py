@@ -29,7 +29,7 @@ from layerscout.models import (
     note_classes,
 )
 from layerscout.plans import (
-    BEST_HEAD,
+    CONTRASTIVE_RATE,
     FULL,
     Choice,
     Classifier,
@@ -49,6 +49,7 @@ from layerscout.states import Examples, make_accelerator
 from layerscout.tuning.forms import (
     Form,
     SavedAs,
+    check_contrastive,
     choose_form,
     is_solved,
     list_solved,
@@ -74,7 +75,7 @@ class RatedPlan:
 
     Attributes:
         choice: the plan and why.
-        rates: learning rates; none where the head is solved.
+        rates: learning rates; none where nothing is trained.
         states: those on which the head is solved, to keep the best; None where it is trained.
     """
 
@@ -143,7 +144,7 @@ class Tuning(Target):
     @property
     def trains(self) -> bool:
         """Whether a plan is trained, be it the one that is kept or the other."""
-        return any(rated.states is None for rated in self.plans)
+        return any(rated.rates for rated in self.plans)
 
     @property
     def save_dtype(self) -> Computed:
@@ -184,7 +185,7 @@ def resolve(
     request = request.with_method(specs[0].method)
     method = request.method or FULL
     _check_applicable(request, specs, scan)
-    available = _set_aside(task, specs, request)
+    available = ensure_validation(task, request.seed[0])
     task = draw_examples(available, request.examples, request.seed[0])
     settle = partial(
         request.settle, task.name, task.train.examples, task.metric, task.kind, task.labels
@@ -210,7 +211,7 @@ def resolve(
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     form = None
-    if any(is_solved(choice.plan, request, method) for choice in choices):
+    if request.loss or any(is_solved(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
@@ -234,7 +235,7 @@ def resolve(
         cache_limit=cache_limit,
         saved_as=saved_as,
         plans=plans,
-        free=() if form is None or plans[0].states is not None else list_states(target),
+        free=list_states(target) if form is not None and plans[0].rates else (),
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
@@ -244,24 +245,6 @@ def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) ->
     """Tokenise a split of a task; there are no states at a cut."""
     tokens = encoder.tokenize_split(split, max_length=max_length)
     return Examples(tokens, make_targets(split, task.kind, task.labels), None)
-
-
-def _set_aside(task: Task | str | Path, specs: Sequence[PlanSpec], request: TuneRequest) -> Task:
-    """Return the task with a validation split, set aside if it has none.
-
-    A head that is solved takes them, too, and is judged in folds: of few rows, one will do.
-    """
-    task, seed = task if isinstance(task, Task) else Task.load(task), request.seed[0]
-    solved = request.method == FULL and not request.trains and all(spec.is_head for spec in specs)
-    if task.validation is None:
-        if solved:
-            task = task.hold_out(max(HELD_OUT, 1 / task.train.examples), seed, least=1)
-        else:
-            try:
-                task = task.hold_out(HELD_OUT, seed)
-            except InputError as error:
-                raise InputError(f"{error}, or --plan {BEST_HEAD}, which needs less") from error
-    return ensure_validation(task, seed)
 
 
 def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec], scan: Scan | None) -> None:
@@ -408,6 +391,9 @@ def _rate(
     states = list_solved(spec, choice.plan, request, target, form)
     if states is not None:
         return RatedPlan(choice, (), states)
+    if request.loss is not None:
+        check_contrastive(choice.plan, request, target, form)
+        return RatedPlan(choice, request.learning_rate or (CONTRASTIVE_RATE,), [choice.plan.head])
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
     usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)
     return RatedPlan(choice, request.learning_rate or usual)

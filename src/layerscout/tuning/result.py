@@ -150,12 +150,12 @@ def make_result(
         warned: what the reader of the figures should know besides.
     """
     tuning, tuned = settled.tuning, settled.tuned
-    first, metric, task = tuned[0], tuning.settings.metric, tuning.task
+    first, metric = tuned[0], tuning.settings.metric
     trained = [] if settled.training is None else [settled.training]
     warnings = [
         *tuning.encoder.notes,
-        *(each for each in task.warnings if not (first.left_out and each == task.repeated)),
-        *dict.fromkeys(warned),
+        *_warn_of_task(tuning, first),
+        *warned,
         *_list_warnings(tuning, [*tuned, *trained]),
         *judged.warnings,
     ]
@@ -279,7 +279,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     if solution is None:
         costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
     else:
-        costs = _count_solved(tuning, solution, work)
+        costs = _count_solved(tuning, tuned.choice.plan, solution, work)
     full = full_cost(tuning.shape, work)
     pooled, cached = 0.0, False
     if solution is not None:
@@ -318,14 +318,20 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     }
 
 
-def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
-    """Count what solving a head costs: one pass, and a block more where one averages."""
+def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) -> Cost:
+    """Count what solving a head costs: one pass or stages, and a block more where one averages."""
     form = solution.form
     shape = tuning.encoder.shape(len(tuning.task.labels), tuning.task.kind, form.classifier)
     once = replace(work, epochs=1)
-    passed = cost(Plan((), shape.blocks), shape, once)  # all states are read
     kept = cost(Plan((), solution.solved.state), shape, once)
     weights = solution.solved.head
+    trainable = weights.weights.size + weights.bias.size
+    if plan.tuned or plan.embeddings:
+        stages = 1 if solution.judged.folds == 1 else solution.judged.folds + 1
+        passed = cost(plan, shape, replace(work, epochs=stages * work.epochs), tuning.method)
+        trainable = passed.trainable
+    else:
+        passed = cost(Plan((), shape.blocks), shape, once)  # all states are read
     block = parameters = 0.0
     if form.averages:
         block = block_flops(shape, once.tokens)
@@ -333,9 +339,15 @@ def _count_solved(tuning: Tuning, solution: Solution, work: Work) -> Cost:
     return Cost(
         train=passed.train,
         inference=kept.inference + block,
-        trainable=weights.weights.size + weights.bias.size,
+        trainable=trainable,
         total=kept.total + int(parameters),
     )
+
+
+def _warn_of_task(tuning: Tuning, tuned: TunedPlan) -> list[str]:
+    """List the warnings of a task, but for repeated rows that no figure is flattered by."""
+    repeated = "validation rows are also training rows"  # which folds keep together
+    return [each for each in tuning.task.warnings if not (tuned.left_out and repeated in each)]
 
 
 def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:

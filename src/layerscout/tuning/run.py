@@ -12,10 +12,11 @@ from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.states import is_first_process
+from layerscout.tuning.contrasting import contrast_plan
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
-from layerscout.tuning.resolve import resolve
+from layerscout.tuning.resolve import RatedPlan, Tuning, resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.run_options import RunOptions, check_single, identify_training
 from layerscout.tuning.snapshots import keeping_trained
@@ -93,16 +94,11 @@ def tune(
         snapshots = running.open_snapshots(about, lock)
         warnings = [*tuning.warnings, *warn_of_memory(device, predicted)]
         warnings += snapshots.notes if snapshots is not None else ()
-        hooks = Hooks(show, running, snapshots, predicted, warnings.append)
+        hooks = Hooks(show, running, snapshots, predicted)
         tuned: list[TunedPlan] = []
         for number, rated in enumerate(tuning.plans, start=1):
-            # Whatever finds a plan's parameters stands here, and gives a `TunedPlan`.
             try:
-                if rated.states is not None:
-                    tuned.append(solve_plan(tuning, rated, pool(tuning, show), running))
-                    continue
-                splits = compute_trunk(tuning, rated.choice.plan, show)
-                tuned.append(train_plan(tuning, rated, splits, hooks, number))
+                tuned.append(_tune_plan(tuning, rated, hooks, number))
             except (NothingFinishedError, UnsolvableError) as error:
                 if tuned:
                     warnings.append(f"the plan to compare with failed: {error}")
@@ -128,3 +124,14 @@ def tune(
         # Locked until the result is saved.
         kept = None if snapshots is None else replace(snapshots, lock=lock.pop_all())
         return replace(result, snapshots=kept)
+
+
+def _tune_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
+    """Find the parameters of a plan, with whatever stage that takes."""
+    plan, running, show = rated.choice.plan, hooks.running, hooks.show
+    if not rated.rates:
+        return solve_plan(tuning, rated, pool(tuning, show), running)
+    if rated.states is not None:
+        return contrast_plan(tuning, rated, hooks, number)
+    splits = compute_trunk(tuning, plan, (tuning.training, tuning.validation), show)
+    return train_plan(tuning, rated, splits, hooks, number)

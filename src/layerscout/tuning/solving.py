@@ -166,28 +166,35 @@ def solve(
     Raises:
         UnsolvableError: if no state tells the examples apart.
     """
-    # It loads SciPy, 0.2 s of a processor, which no other plan needs.
-    from layerscout.scores import find_losses
-
-    started, metric, form = perf_counter(), tuning.settings.metric, find_form(tuning)
+    started = perf_counter()
     split = tuning.task.train.join(require_validation(tuning.task))
     answers = _answer(tuning, split)
-    folds = _deal(split, answers)
+    folds = deal_texts(split, answers)
     solved = _solve(tuning, list(pooled.splits.values()), states, answers, folds)
     if beside:
         judged = replace(solve_beside(tuning, pooled, states)[1], factor=solved.factor)
     else:
-        judged = _judge_left_out(tuning, solved, split, folds[0])
-    right, logits = _answer(tuning, judged.split), judged.logits
-    loss = float(find_losses(right.labels, logits).mean())
-    thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
-    value = evaluate(metric, right.labels, logits, tags=right.tags, thresholds=thresholds)
-    run = Run(None, tuning.request.seed[0], [Epoch(1, solved.losses[solved.state], loss, value)])
+        judged = judge_left_out(tuning, solved, split, folds[0])
+    epoch = judge_solved(tuning, judged, solved.losses[solved.state])
+    run = Run(None, tuning.request.seed[0], [epoch])
     run.seconds["train"] = perf_counter() - started
+    form = find_form(tuning)
     return run, Solution(solved, form, judged, pooled, _warn_of_states(pooled, states))
 
 
-def _judge_left_out(tuning: Tuning, solved: SolvedHead, split: Split, dealt: np.ndarray) -> Judged:
+def judge_solved(tuning: Tuning, judged: Judged, training_loss: float) -> Epoch:
+    """Return what the solving of a head ended with: loss and metric of the rows that judge it."""
+    from layerscout.scores import find_losses
+
+    right, logits = _answer(tuning, judged.split), judged.logits
+    loss = float(find_losses(right.labels, logits).mean())
+    thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
+    metric = tuning.settings.metric
+    value = evaluate(metric, right.labels, logits, tags=right.tags, thresholds=thresholds)
+    return Epoch(1, training_loss, loss, value)
+
+
+def judge_left_out(tuning: Tuning, solved: SolvedHead, split: Split, dealt: np.ndarray) -> Judged:
     """Judge all rows that were left out in folds, (n,), by the heads solved without them."""
     rows = solved.rows
     sizes = len(tuning.training.answers), len(tuning.validation.answers)
@@ -209,13 +216,44 @@ def solve_beside(
     """
     training, validation = tuning.task.train, require_validation(tuning.task)
     answers = _answer(tuning, training)
-    folds = _deal(training, answers)
+    folds = deal_texts(training, answers)
     solved = _solve(tuning, [pooled.splits["training"]], states, answers, folds)
     states, choices = [solved.state], answers.choices
     chosen = _Chosen([pooled.splits["validation"]], states, find_form(tuning), choices)
     logits, factor = solved.head(chosen[0]), solved.factor
     rows = validation, ["validation"] * len(logits), logits, 1
     return solved, Judged(*rows, logits / factor, factor, np.full(len(logits), factor))
+
+
+def solve_without(
+    tuning: Tuning, pooled: Pooled, states: Sequence[int], parts: np.ndarray
+) -> tuple[SolvedHead, Judged]:
+    """Judge the labelled rows of each part by a head that is solved on the others.
+
+    Args:
+        tuning: what they are solved for.
+        pooled: the states.
+        states: those that are tried.
+        parts: of each labelled row, from 0, or −1 for rows that are judged by none.
+
+    Raises:
+        UnsolvableError: if no state tells the rows apart.
+    """
+    split = tuning.task.train.join(require_validation(tuning.task))
+    every, form = pooled.splits["training"] + pooled.splits["validation"], find_form(tuning)
+    parted, said = np.argsort(parts, kind="stable"), []
+    for part in range(parts.max() + 1):
+        own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
+        kept = split.take(others)
+        answers = _answer(tuning, kept)
+        folds = deal_texts(kept, answers)
+        solved = _solve(tuning, [every.take(others)], states, answers, folds)
+        chosen = _Chosen([every.take(own)], [solved.state], form, 1)
+        said.append(solved.head(chosen[0]))
+    rows, parted = np.flatnonzero(parts >= 0), parted[parts[parted] >= 0]
+    logits = np.concatenate(said)[np.argsort(parted)]
+    which, ones = ["training"] * len(rows), np.ones(len(rows))
+    return solved, Judged(split.take(rows), which, logits, len(said), logits, 1.0, ones)
 
 
 def find_form(tuning: Tuning) -> Form:
@@ -284,7 +322,7 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
     return Pooled(parts, sum(map(len, splits)), seconds, bool(pooled.cached), warnings)
 
 
-def _deal(split: Split, answers: Targets) -> np.ndarray:
+def deal_texts(split: Split, answers: Targets, groups: int = FOLDS) -> np.ndarray:
     """Deal answers, those of one text or of the same choices together; see `deal`."""
     texts: Sequence[tuple[object, ...]] = [*split.pair_texts()]
     if (choices := answers.choices) > 1:
@@ -293,13 +331,16 @@ def _deal(split: Split, answers: Targets) -> np.ndarray:
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     own = np.array([numbers[text] for text in texts])
     if choices > 1:  # which of them is right is no class
-        return deal(np.zeros(len(answers)), own)
+        return deal(np.zeros(len(answers)), own, groups=groups)
     if answers.tags is not None:
-        return deal(answers.labels, own[answers.tags.sentences], words=True)
-    return deal(answers.labels, own)
+        sentences = own[answers.tags.sentences]
+        return deal(answers.labels, sentences, words=True, groups=groups)
+    return deal(answers.labels, own, groups=groups)
 
 
-def deal(labels: np.ndarray, own: np.ndarray, *, words: bool = False) -> np.ndarray:
+def deal(
+    labels: np.ndarray, own: np.ndarray, *, words: bool = False, groups: int = FOLDS
+) -> np.ndarray:
     """Deal rows into folds, (R, n), several times if they are few.
 
     Rows with the same number, from 0, stay together. Those with the only number that has a class
@@ -310,10 +351,10 @@ def deal(labels: np.ndarray, own: np.ndarray, *, words: bool = False) -> np.ndar
     y, classes = labels[np.unique(own, return_index=True)[1]], labels.dtype.kind == "i"
     if classes and (words or (labels != y[own]).any()):
         deals = range(min(MOST_DEALS, -(-ENOUGH // len(labels))))
-        dealt = [deal_groups(labels, n, own, groups=FOLDS, least=0) for n in deals]
+        dealt = [deal_groups(labels, n, own, groups=groups, least=0) for n in deals]
     else:
         deals = range(min(MOST_DEALS, -(-ENOUGH // len(y))))
-        dealt = [deal_groups(y, n, groups=FOLDS, least=0)[own] for n in deals]
+        dealt = [deal_groups(y, n, groups=groups, least=0)[own] for n in deals]
     folds = np.stack(dealt)
     if classes and not words:
         only = own[count_examples(labels, own)[labels] == 1]
@@ -321,9 +362,14 @@ def deal(labels: np.ndarray, own: np.ndarray, *, words: bool = False) -> np.ndar
     return folds
 
 
-def list_parameters(solution: Solution) -> dict[str, torch.Tensor]:
-    """Return the parameters of the layer that was solved, by their names in the model."""
-    head, name = solution.solved.head, solution.form.output
+def list_parameters(solution: Solution, output: str | None = None) -> dict[str, torch.Tensor]:
+    """Return the parameters of the layer that was solved, by their names in the model.
+
+    Args:
+        solution: the head.
+        output: the name of the layer, where the model has another than the form's.
+    """
+    head, name = solution.solved.head, output or solution.form.output
     found = {f"{name}.weight": torch.from_numpy(head.weights).float()}
     if solution.form.bias:
         found[f"{name}.bias"] = torch.from_numpy(head.bias).float()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +20,7 @@ from layerscout.models import (
     make_trainable,
 )
 from layerscout.plans import Choice, Classifier, Plan, rank_rate
-from layerscout.progress import Show, follow_examples
+from layerscout.progress import Show, follow_examples, log_warnings
 from layerscout.states import (
     Examples,
     Trunk,
@@ -36,6 +36,8 @@ from layerscout.tuning.starting import solve_start
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
+T = TypeVar("T")
+
 
 class NothingFinishedError(LayerscoutError):
     """No run of a plan came to the end of an epoch."""
@@ -50,14 +52,12 @@ class Hooks:
         running: what is saved and reported.
         snapshots: for resuming, if they are kept.
         memory: bytes that training is expected to take, which are shown too.
-        warn: tells the reader of the result what should be known.
     """
 
     show: Show
     running: RunOptions
     snapshots: Snapshots | None
     memory: int
-    warn: Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class TunedPlan:
     runs: tuple[Run, ...]
     kept: int
     parameters: Mapping[str, Tensor]
-    splits: tuple[Examples, Examples]
+    splits: tuple[Examples, ...]
     solution: Solution | None = None
 
     @property
@@ -92,7 +92,7 @@ class TunedPlan:
 
 
 def train_plan(
-    tuning: Tuning, rated: RatedPlan, splits: tuple[Examples, Examples], hooks: Hooks, number: int
+    tuning: Tuning, rated: RatedPlan, splits: Sequence[Examples], hooks: Hooks, number: int
 ) -> TunedPlan:
     """Train a plan with every rate and seed, each from a head of its own, and keep the best run.
 
@@ -106,20 +106,47 @@ def train_plan(
     Raises:
         NothingFinishedError: if no run came to the end of an epoch with a finite loss.
     """
+
+    def train_one(rate: float, seed: int, name: str) -> tuple[Run, Mapping[str, Tensor]]:
+        return train_run(tuning, rated.choice.plan, splits, rate, seed, hooks, name)
+
+    runs, kept, parameters = try_rates(tuning, rated, number, train_one)
+    return TunedPlan(rated.choice, runs, kept, parameters, tuple(splits))
+
+
+def try_rates(
+    tuning: Tuning,
+    rated: RatedPlan,
+    number: int,
+    run_once: Callable[[float, int, str], tuple[Run, T]],
+) -> tuple[tuple[Run, ...], int, T]:
+    """Run a plan with every rate and seed.
+
+    Args:
+        tuning: what every run starts from.
+        rated: the plan, the rates and the seeds.
+        number: of the plan, from 1.
+        run_once: runs it with a rate and a seed, under a name.
+
+    Returns:
+        All runs, the number of the one that counts, and what it came to.
+
+    Raises:
+        NothingFinishedError: if no run came to the end of an epoch with a finite loss.
+    """
     plan, keep = rated.choice.plan, tuning.settings.keep
     runs: list[Run] = []
-    # How a rate ranks, the number of its best run, and the parameters of that.
-    champion: tuple[tuple[int, float], int, Mapping[str, Tensor]] | None = None
+    # How a rate ranks, the number of its best run, and what that came to.
+    champion: tuple[tuple[int, float], int, T] | None = None
     for rate in rated.rates:
         values: list[float] = []
-        best: tuple[float, int, Mapping[str, Tensor]] | None = None
+        best: tuple[float, int, T] | None = None
         for seed in tuning.request.seed:
-            name = f"plan-{number}-run-{len(runs) + 1}"
-            run, parameters = train_run(tuning, plan, splits, rate, seed, hooks, name)
+            run, found = run_once(rate, seed, f"plan-{number}-run-{len(runs) + 1}")
             if run.curve:
                 values.append(pick_epoch(run.curve, keep).value)
                 if best is None or values[-1] > best[0]:
-                    best = values[-1], len(runs), parameters
+                    best = values[-1], len(runs), found
             runs.append(run)
         if best is not None and (champion is None or rank_rate(values) > champion[0]):
             champion = rank_rate(values), *best[1:]
@@ -131,7 +158,7 @@ def train_plan(
             f"no run of {plan.notation} finished an epoch: with learning rate "
             f"{runs[0].learning_rate:g} {runs[0].stopped}; {remedy}"
         )
-    return TunedPlan(rated.choice, tuple(runs), *champion[1:], splits)
+    return tuple(runs), *champion[1:]
 
 
 def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOptions) -> TunedPlan:
@@ -164,11 +191,12 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
     return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
 
 
-def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Examples]:
-    """Run the trunk over both splits, or read its states from the cache."""
-    splits = tuning.training, tuning.validation
+def compute_trunk(
+    tuning: Tuning, plan: Plan, splits: Sequence[Examples], show: Show
+) -> list[Examples]:
+    """Run the trunk over splits, or read its states from the cache."""
     if tuning.request.trunk_dropout:
-        return splits
+        return [*splits]
     stage = f"blocks 1 to {plan.cut}, once" if plan.cut else "embeddings, once"
     lengths = np.concatenate([split.tokens.lengths for split in splits])
     advance = follow_examples(show, stage, lengths, tuning.training.choices)
@@ -186,9 +214,11 @@ def compute_trunk(tuning: Tuning, plan: Plan, show: Show) -> tuple[Examples, Exa
         progress=advance,
         group=join_process_group(),
     )
-    training, validation = splits
-    first = prepare(training.tokens, training.answers)
-    return first, prepare(validation.tokens, validation.answers, spare=first.trunk)
+    done: list[Examples] = []
+    for split in splits:
+        spare = done[-1].trunk if done else None
+        done.append(prepare(split.tokens, split.answers, spare=spare))
+    return done
 
 
 def start_model(
@@ -211,7 +241,7 @@ def start_model(
 def train_run(
     tuning: Tuning,
     plan: Plan,
-    splits: tuple[Examples, Examples],
+    splits: Sequence[Examples],
     rate: float,
     seed: int,
     hooks: Hooks,
@@ -242,8 +272,8 @@ def train_run(
         if tuning.request.head_start == "solved":
             hooks.show("solving the head that it starts with", 0, 1)
             if not solve_start(tuning, model, splits[0]):
-                apart = "no state tells the training examples apart"
-                hooks.warn(f"{apart}, so the head of {plan.notation} started at random")
+                note = "no state tells the training examples apart, so the head starts at random"
+                log_warnings(__name__, [note])
         solving = perf_counter() - started
         run, parameters = train(
             encoder,
@@ -257,13 +287,13 @@ def train_run(
             snapshots=snapshots,
             log=log,
             after=save,
-            factors=_list_rate_factors(tuning, model, plan, rate),
+            factors=list_rate_factors(tuning, model, plan, rate),
         )
         run.seconds["train"] += solving
         return run, parameters
 
 
-def _list_rate_factors(
+def list_rate_factors(
     tuning: Tuning, model: Any, plan: Plan, learning_rate: float
 ) -> dict[str, float]:
     """Return what the learning rate of a parameter is multiplied by, by name, where it is."""

@@ -15,6 +15,9 @@ from layerscout.models import Encoder
 from layerscout.plans import Keep, Settings
 from layerscout.states import Examples, compute_logits, make_accelerator
 
+# τ of the contrastive loss.
+TEMPERATURE = 0.1
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -130,7 +133,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
         answers, value = self.training.weigh(rows), 0.0
-        size, most = self.settings.batch_size, self.settings.max_grad_norm
+        size, most = self.settings.batch_examples, self.settings.max_grad_norm
         for start in range(0, len(rows), size):
             value += self._add_gradients(rows[start : start + size], answers)
             if not isfinite(value):
@@ -156,9 +159,13 @@ class Stepper:
         # Where there are too few for all, gradients of nothing still take part in the sum.
         weight = self.training.weigh(part) / answers
         part = part if len(part) else batch[:1]
-        logits = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
+        part = np.tile(part, self.settings.views)
+        outputs = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
         labels, shares = self.training.labels_of(part), self.training.shares_of(part)
-        loss = compute_loss(logits, labels, self.weights, shares) * weight
+        if self.settings.loss == "contrastive":
+            loss = contrast(outputs, labels) * weight
+        else:
+            loss = compute_loss(outputs, labels, self.weights, shares) * weight
         total = loss.detach()
         if processes > 1:
             total = accelerator.reduce(total.to(accelerator.device), "sum")
@@ -167,6 +174,38 @@ class Stepper:
             # Gradients are averaged over the processes.
             accelerator.backward(self.scaler.scale(loss * processes))
         return value
+
+
+def contrast(features: Tensor, labels: Tensor) -> Tensor:
+    """Return the supervised contrastive loss of a batch (Khosla et al. 2020, eq. 2).
+
+    Of row i with features z of length 1 it is −Σ_j w_ij log (e^(z_i·z_j/τ) / Σ_{a≠i} e^(z_i·z_a/τ))
+    over the others, with weights that sum to 1: the same for all rows of its class, and 0 for the
+    rest. Of several labels the weights go by how many of their labels two rows share, |A∩B|/|A∪B|.
+
+    Args:
+        features: (b, d).
+        labels: class ids (b,), or which labels each has, bool (b, K).
+
+    Returns:
+        The mean over those rows whose labels others have; 0 if there are none.
+    """
+    z = nn.functional.normalize(features.float(), dim=1)
+    own = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    scaled = (z @ z.T / TEMPERATURE).masked_fill(own, -torch.inf)
+    logs = (scaled - scaled.logsumexp(dim=1, keepdim=True)).masked_fill(own, 0.0)
+    labels = labels.to(z.device)
+    if labels.dtype == torch.bool:
+        A = labels.to(z)
+        shared, sizes = A @ A.T, A.sum(dim=1)
+        joined = sizes[:, None] + sizes - shared
+        alike = torch.where(joined > 0, shared / joined.clamp(min=1), 1.0)
+    else:
+        alike = (labels[:, None] == labels).to(z)
+    weights = alike.masked_fill(own, 0.0)
+    sums = weights.sum(dim=1)
+    losses = -(weights * logs).sum(dim=1)[sums > 0] / sums[sums > 0]
+    return losses.sum() / max(len(losses), 1)
 
 
 def compute_loss(

@@ -1,0 +1,276 @@
+"""A contrastive stage: blocks that bring texts of a class together, and a head solved on that.
+
+The states of the rows that a stage saw tell their classes apart far better than those of new rows,
+so whatever is chosen or reported comes from rows that it did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from math import isfinite
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscout.data import Split, balance_batches, make_targets, require_validation
+from layerscout.models import find_output, use_seed
+from layerscout.plans import Classifier, Plan, learning_rate_at
+from layerscout.states import Examples, follow_first, read_inputs
+from layerscout.tuning.resolve import RatedPlan, Tuning
+from layerscout.tuning.snapshots import RunSnapshots
+from layerscout.tuning.solving import (
+    Judged,
+    Pooled,
+    Solution,
+    UnsolvableError,
+    deal_texts,
+    find_form,
+    judge_left_out,
+    judge_solved,
+    list_parameters,
+)
+from layerscout.tuning.stages import (
+    Hooks,
+    TunedPlan,
+    compute_trunk,
+    list_rate_factors,
+    start_model,
+    try_rates,
+)
+from layerscout.tuning.stepping import Epoch, Run, Stepper
+
+# Labelled rows from which on the validation rows judge the stage, which then sees the others alone.
+# Fewer are too few to give any away: two halves judge each other, and the stage that counts sees
+# all of them.
+ENOUGH = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The labelled rows of a contrastive stage.
+
+    Attributes:
+        examples: training and then validation rows, with what the trunk computed.
+        split: the same rows, as they were given.
+        parts: of each row, which of the parts that judge it is in; −1 where it judges nothing.
+        folds: of each row, for choosing among heads without the rows that judge the choice.
+        whole: the stage that counts sees all rows; otherwise those of no part.
+    """
+
+    examples: Examples
+    split: Split
+    parts: np.ndarray
+    folds: np.ndarray
+    whole: bool
+
+    @property
+    def stages(self) -> list[np.ndarray]:
+        """The rows that each stage sees; the last one counts."""
+        seen = [np.flatnonzero(self.parts != part) for part in range(self.parts.max() + 1)]
+        return [*seen, np.arange(len(self.parts))] if self.whole else seen
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a stage came to.
+
+    Attributes:
+        run: its steps.
+        parameters: those that were trained.
+        features: what the output layer is given of every row, (n, d); of none if it diverged.
+        output: the name of that layer.
+    """
+
+    run: Run
+    parameters: Mapping[str, Tensor]
+    features: np.ndarray
+    output: str
+
+
+def contrast_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
+    """Train the blocks of a plan contrastively with every rate and seed, and keep the best.
+
+    Args:
+        tuning: what every stage starts from.
+        rated: the plan, the rates and the seeds.
+        hooks: what is shown, written and reported.
+        number: of the plan, from 1.
+
+    Raises:
+        NothingFinishedError: if no stage came to its end with a finite loss.
+        UnsolvableError: if the states that a stage leaves do not tell the rows apart.
+    """
+    labelled = _gather(tuning, rated.choice.plan, hooks)
+    stages = labelled.stages
+
+    def contrast(rate: float, seed: int, name: str) -> tuple[Run, tuple[Stage, Solution] | None]:
+        done: list[Stage] = []
+        for rows in stages:
+            run, place = Run(rate, seed), (len(done) + 1, len(stages))
+            done.append(_train_stage(tuning, rated, labelled, rows, run, hooks, name, place))
+            if run.diverged:
+                return run, None
+        return _solve(tuning, rated.choice.plan, labelled, done)
+
+    runs, kept, found = try_rates(tuning, rated, number, contrast)
+    assert found is not None, "its run came to the end"
+    stage, solution = found
+    parameters = {**stage.parameters, **list_parameters(solution, stage.output)}
+    return TunedPlan(rated.choice, runs, kept, parameters, (labelled.examples,), solution)
+
+
+def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
+    """Run the trunk over all labelled rows, and deal them into the parts that judge."""
+    training, validation = tuning.training, tuning.validation
+    own = require_validation(tuning.task)
+    split = tuning.task.train.join(own)
+    answers = make_targets(split, tuning.task.kind, tuning.task.labels)
+    rows = Examples(training.tokens + validation.tokens, answers, None)
+    (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
+    beside = len(tuning.plans) > 1 or hooks.running.measure != "all"
+    if len(examples) < ENOUGH and not beside:
+        parts = deal_texts(split, answers, groups=2)[0]
+        return Labelled(examples, split, parts, parts, whole=True)
+    parts = np.where(np.arange(len(examples)) < len(training), -1, 0)
+    folds = np.full(len(parts), -1)
+    folds[parts == 0] = deal_texts(own, validation.answers)[0]
+    return Labelled(examples, split, parts, folds, whole=False)
+
+
+def _train_stage(
+    tuning: Tuning,
+    rated: RatedPlan,
+    labelled: Labelled,
+    rows: np.ndarray,
+    run: Run,
+    hooks: Hooks,
+    name: str,
+    place: tuple[int, int],
+) -> Stage:
+    """Train the blocks on some rows, and read what the head is given of all of them.
+
+    Args:
+        tuning: what it starts from.
+        rated: the plan.
+        labelled: all rows.
+        rows: those that it sees.
+        run: with its learning rate and seed; it gets what the steps come to.
+        hooks: what is shown and written.
+        name: of its snapshots.
+        place: which of how many stages it is.
+    """
+    rate, (number, stages) = run.learning_rate, place
+    assert rate is not None, "it is trained"
+    plan, settings, examples = rated.choice.plan, tuning.settings, labelled.examples
+    classifier: Classifier = "mean-linear" if find_form(tuning).head is None else "family"
+    model = start_model(tuning, plan, run.seed, classifier).model
+    output, layer = find_output(model)
+    layer.requires_grad_(False)
+    groups = [rows[own] for own in _group(examples.answers.labels[rows])]
+    steps, started = settings.steps(len(tuning.training)), perf_counter()
+    with use_seed(run.seed), passing_on(layer):
+        factors = list_rate_factors(tuning, model, plan, rate)
+        stepper = Stepper(tuning.encoder, model, examples, settings, factors, run.seed)
+        snapshots = None
+        if hooks.snapshots is not None:
+            snapshots = RunSnapshots(hooks.snapshots.folder / f"{name}-stage-{number}")
+            snapshots.restore(run, stepper)
+        if not run.curve and not run.diverged:
+            losses: list[float] = []
+            model.train()
+            for batch in islice(balance_batches(groups, settings.step_size, stepper.order), steps):
+                share = learning_rate_at(len(losses), steps, settings.warmup, settings.schedule)
+                losses.append(stepper.step(batch, rate * share))
+                if not isfinite(losses[-1]):
+                    run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {steps}")
+                    break
+                label = f"bringing texts of a class together, {plan.notation}"
+                hooks.show(label, (number - 1) * steps + len(losses), stages * steps)
+            else:
+                run.curve = [Epoch(1, loss := float(np.mean(losses)), loss, -loss)]
+            stepper.kept = {key: p.detach().clone() for key, p in stepper.trained.items()}
+            run.seconds["train"] = perf_counter() - started
+            if snapshots is not None:
+                snapshots.save(run, stepper, over=True)
+    if run.diverged:
+        return Stage(run, stepper.kept, np.empty((0, 0)), output)
+    with torch.no_grad():
+        for key, p in stepper.trained.items():
+            p.copy_(stepper.kept[key])
+    started, everything = perf_counter(), np.arange(len(examples))
+    features = read_inputs(tuning.encoder, model, examples, everything, layer, layer)
+    run.seconds["evaluate"] = perf_counter() - started
+    return Stage(run, stepper.kept, features.numpy(), output)
+
+
+@contextmanager
+def passing_on(layer: nn.Linear) -> Iterator[None]:
+    """Make a model's output layer give what it is given."""
+    layer.forward = lambda inputs: inputs  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del layer.forward
+
+
+def _group(labels: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each class, or of each label and of none."""
+    if labels.dtype.kind == "b":
+        columns = [*labels.T, ~labels.any(axis=1)]
+    else:
+        columns = [labels == k for k in np.unique(labels)]
+    return [np.flatnonzero(column) for column in columns]
+
+
+def _solve(
+    tuning: Tuning, plan: Plan, labelled: Labelled, done: Sequence[Stage]
+) -> tuple[Run, tuple[Stage, Solution]]:
+    """Solve the head on what the last stage left, and judge it by rows that a stage did not see.
+
+    Raises:
+        UnsolvableError: if a stage brought all rows together.
+    """
+    from layerscout.scores import solve_apart
+
+    started, last, form = perf_counter(), done[-1], find_form(tuning)
+    states = [
+        form.read(stage.features) if form.head is None else stage.features.astype(np.float64)
+        for stage in done
+    ]
+    y, rows = labelled.examples.answers.labels, labelled.stages[-1]
+    solve = partial(
+        solve_apart,
+        states[:-1] if labelled.whole else states,
+        y,
+        labelled.parts,
+        labelled.folds,
+        (states[-1][rows], y[rows]),
+        classes=len(tuning.task.labels),
+        bias=form.bias,
+        balanced=tuning.settings.class_weights is not None,
+    )
+    solved = follow_first(solve)
+    if solved is None:
+        raise UnsolvableError(
+            f"{plan.notation} brought all texts together with learning rate "
+            f"{last.run.learning_rate:g}; use a lower --learning-rate"
+        )
+    solved = replace(solved, state=plan.head, losses={plan.head: solved.losses[0]})
+    if labelled.whole:
+        judged = judge_left_out(tuning, solved, labelled.split, labelled.parts)
+    else:
+        own, said = require_validation(tuning.task), solved.held_out
+        raw, which = said / solved.factors[:, None], ["validation"] * len(said)
+        judged = Judged(own, which, said, 1, raw, solved.factor, solved.factors)
+    run = replace(last.run, curve=[judge_solved(tuning, judged, last.run.curve[0].training_loss)])
+    seconds = {key: sum(stage.run.seconds[key] for stage in done) for key in run.seconds}
+    seconds["train"] += perf_counter() - started
+    run.seconds = seconds
+    pooled = Pooled({}, len(rows), 0.0, False, ())
+    return run, (last, Solution(solved, form, judged, pooled, ()))

@@ -234,7 +234,7 @@ def test_poolings_say_what_they_are_for(encoder):
     expect_refused("words … mean, first or last, got cls", encoder.pool, tokens, rows, "cls")
     texts = encoder.tokenize(SENTENCES)
     expect_refused(
-        "texts … mean, mean-all, last or cls, got first", encoder.pool, texts, rows, "first"
+        "texts … mean-all, mean-normed, last or cls, got first", encoder.pool, texts, rows, "first"
     )
     expect_refused("max_length", encoder.tokenize_words, WORDS, max_length=1000)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from conftest import whole_only
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_interval
 from layerscout.models import Encoder
@@ -214,7 +215,9 @@ def test_what_cannot_be_compared_with_leaves_the_trained_plan(bert, tmp_path):
     assert not (tmp_path / "snapshots").exists()
 
 
-@pytest.mark.parametrize("family", ["mpnet", "albert"])
+@pytest.mark.parametrize(
+    "family", ["mpnet", *whole_only("albert", "modernbert", "eurobert", "xlm-roberta-xl")]
+)
 def test_where_no_block_can_average_it_is_one_of_sentence_transformers(family, tmp_path):
     import layerscout
 

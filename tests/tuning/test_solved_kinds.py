@@ -146,18 +146,26 @@ def test_words_that_are_all_alike_are_one_line(bert):
     [
         ("llama", {}),
         ("bert", {"classifier": "family"}),
-        *whole_only(("modernbert", {"classes": 2}), ("gpt2", {}), ("gemma2", {})),
+        ("modernbert", {"classes": 2, "classifier_pooling": "mean"}),
+        *whole_only(
+            ("modernbert", {"classes": 2}),
+            ("eurobert", {"classes": 2, "classifier_pooling": "mean"}),
+            ("gpt2", {}),
+            ("gemma2", {}),
+        ),
     ],
 )
-def test_the_saved_head_on_a_token_is_the_solved_one(family, options, tmp_path):
-    brought = {name: options[name] for name in options if name == "classes"}
+def test_the_saved_head_of_a_family_is_the_solved_one(family, options, tmp_path):
+    """On the token that it reads, or on the mean of all."""
     asked = {name: options[name] for name in options if name == "classifier"}
+    brought = {name: options[name] for name in options.keys() - asked}
     encoder, task = load(tmp_path / family, family, **brought), task_of(60, 30, classes=3)
     task = replace(task, test=task.validation)
     tune(encoder, task, "head:best", progress=False, **asked).save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "result.json").read_text())
-    decoder = family not in ("bert", "modernbert")
-    assert content["solved"]["pooling"] == ("last" if decoder else "cls")
+    decoder = family in ("llama", "gpt2", "gemma2")
+    read = {"mean": "mean-normed", None: "last" if decoder else "cls"}
+    assert content["solved"]["pooling"] == read[options.get("classifier_pooling")]
     assert content["settings"]["classifier"] == "family" and content["saved_as"] == "checkpoint"
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out" / "model").eval()
     assert content["parameters"]["total"] == sum(p.numel() for p in model.parameters())

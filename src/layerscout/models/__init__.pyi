@@ -71,6 +71,7 @@ from .gradients import (
 from .heads import (
     Head as Head,
     choose_head_pooling as choose_head_pooling,
+    choose_solved_pooling as choose_solved_pooling,
     find_output as find_output,
     make_family_head as make_family_head,
     scale_logits as scale_logits,

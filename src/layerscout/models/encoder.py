@@ -317,7 +317,9 @@ class Encoder:
         self, tokens: Tokens, poolings: Sequence[Pooling], rows: Int64[np.ndarray, " b"]
     ) -> Float32[Tensor, "P S o d"]:
         inputs = self.batch(tokens, rows)
-        poolers = [make_pooler(tokens, rows, pooling, self.device) for pooling in poolings]
+        path = self.family.final_norm
+        norm = None if path is None else self.model.get_submodule(path)
+        poolers = [make_pooler(tokens, rows, pooling, self.device, norm) for pooling in poolings]
         pooled: list[Tensor] = []
         exact = torch.autocast(self.device.type, enabled=False)
 

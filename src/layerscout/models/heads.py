@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,19 @@ def choose_head_pooling(encoder: Encoder, kind: Kind = "classification") -> Pool
     )
 
 
+def choose_solved_pooling(encoder: Encoder, kind: Kind) -> Pooling | None:
+    """Choose the pooling that gives what the family's head reads; None if it reads more than that.
+
+    It is as `choose_head_pooling`, or the mean that the configuration says (ModernBERT, EuroBERT).
+    """
+    mean = getattr(encoder.model.config, "classifier_pooling", None) == "mean"
+    if mean and kind not in ("token_classification", "multiple_choice"):
+        return "mean-normed"
+    with suppress(InputError):
+        return choose_head_pooling(encoder, kind)
+    return None
+
+
 def make_family_head(
     encoder: Encoder, labels: Sequence[str], seed: int, kind: Kind = "classification"
 ) -> Head:
@@ -148,7 +162,10 @@ def take_family_head(
     """
     plan = Plan((), encoder.blocks)
     options: dict[str, Any] = {"seed": seed, "kind": kind, "fresh_head": fresh_head}
-    head = Head(make_classifier(encoder, plan, labels, **options), encoder.family.final_norm)
+    # The mean that a head reads is of tokens that were normed.
+    normed = choose_solved_pooling(encoder, kind) == "mean-normed"
+    norm = None if normed else encoder.family.final_norm
+    head = Head(make_classifier(encoder, plan, labels, **options), norm)
     own = {f"{head.output[0]}.{name}" for name in ("weight", "bias")}
     if not list_random(encoder, labels, **options) <= own:
         return None

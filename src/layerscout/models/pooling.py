@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscout.errors import InputError
 from layerscout.models.tokens import Tokens
@@ -24,9 +24,20 @@ def take_tokens(
 
 
 def make_pooler(
-    tokens: Tokens, rows: Int64[np.ndarray, " b"], pooling: Pooling, device: torch.device
+    tokens: Tokens,
+    rows: Int64[np.ndarray, " b"],
+    pooling: Pooling,
+    device: torch.device,
+    norm: nn.Module | None = None,
 ) -> Pooler:
     """Make what pools a state of the texts at `rows`: one vector for each text or labelled word.
+
+    Args:
+        tokens: of texts.
+        rows: of them.
+        pooling: how.
+        device: where states are.
+        norm: of each token's state, where the mean is of normed ones.
 
     Raises:
         InputError: if there is no such pooling, or it is not for texts, or not for words.
@@ -34,20 +45,29 @@ def make_pooler(
     if tokens.words is not None:
         return _pool_words(tokens, rows, pooling, device)
     match pooling:
-        case "mean" | "mean-all":
+        case "mean" | "mean-all" | "mean-normed":
             at, used = tokens.pad(rows)
             if pooling == "mean":  # without the tokens that the tokenizer adds
                 used = used & tokens.ordinary[at]
             means = (used / used.sum(axis=1, keepdims=True)).astype(np.float32)
             weights = torch.from_numpy(means).to(device)
-            return lambda state: torch.bmm(weights[:, None], state.float()).squeeze(1)
+
+            def average(state: Float[Tensor, "b T d"]) -> Float32[Tensor, "b d"]:
+                if pooling == "mean-normed" and norm is not None:
+                    own = next(norm.parameters(), state).dtype
+                    state = norm.forward(state.to(own))  # which no hook sees
+                return torch.bmm(weights[:, None], state.float()).squeeze(1)
+
+            return average
         case "cls":
             return lambda state: state[:, 0].float()
         case "last":
             last = tokens.find_last(rows)
             return lambda state: take_tokens(state, last).float()
         case _:
-            raise InputError(f"texts are pooled by mean, mean-all, last or cls, got {pooling}")
+            raise InputError(
+                f"texts are pooled by mean, mean-all, mean-normed, last or cls, got {pooling}"
+            )
 
 
 def _pool_words(

@@ -280,7 +280,7 @@ BUDGET = partial(
 # Tokens that are read of an input at the most, unless it is told otherwise.
 MAX_LENGTH = 128
 
-Pooling = Literal["mean", "last", "cls", "first", "mean-all"]
+Pooling = Literal["mean", "last", "cls", "first", "mean-all", "mean-normed"]
 
 # Which token the head of a classifier reads: the first one, or the last one that is not padding.
 ReadToken = Literal["first", "last"]

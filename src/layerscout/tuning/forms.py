@@ -16,7 +16,7 @@ from layerscout.models import (
     Encoder,
     Head,
     can_average,
-    choose_head_pooling,
+    choose_solved_pooling,
     norm_means,
     take_family_head,
 )
@@ -90,21 +90,21 @@ class Form:
 def choose_form(encoder: Encoder, task: Task, request: TuneRequest) -> Form | None:
     """Return the form of the heads that are solved for a task; None where heads are trained.
 
-    That is where the family's own head reads several tokens, or through layers that are random yet.
+    That is where the family's own head reads several tokens, other than by their mean, or through
+    layers that are random yet, and no layer on the mean can take its place.
     """
-    normed = encoder.family.final_norm is not None  # which a mean of states would have to be first
-    if task.kind in OF_TEXTS and request.classifier != "family" and not normed:
+    normed = encoder.family.final_norm is not None
+    on_mean = task.kind in OF_TEXTS and request.classifier != "family"
+    if on_mean and not normed:
         averages = can_average(encoder)
         return Form("mean-all", "family" if averages else "mean-linear", averages)
-    if request.classifier == "mean-linear":
-        return None
-    try:
-        pooling = choose_head_pooling(encoder, task.kind)
-    except InputError:
-        return None
-    fresh, seed = request.draws_head, request.seed[0]
-    head = take_family_head(encoder, task.labels, task.kind, seed=seed, fresh_head=fresh)
-    return None if head is None else Form(pooling, "family", head=head)
+    pooling = choose_solved_pooling(encoder, task.kind)
+    if pooling is not None and request.classifier != "mean-linear":
+        fresh, seed = request.draws_head, request.seed[0]
+        head = take_family_head(encoder, task.labels, task.kind, seed=seed, fresh_head=fresh)
+        if head is not None:
+            return Form(pooling, "family", head=head)
+    return Form("mean-normed", "mean-linear") if on_mean else None
 
 
 def list_solved(

@@ -128,6 +128,19 @@ def test_rows_of_one_text_are_left_out_together(bert):
     assert "of the left-out rows" in page and "mean of a bin (left out)" in page
 
 
+@pytest.mark.parametrize("labels", [[n % 12 for n in range(24)], list("abab"), [[], ["a"], ["b"]]])
+def test_few_rows_are_enough_for_a_head_that_is_solved(bert, labels):
+    texts = task_by_words("numbers").train.texts[: len(labels)]
+    task = Task.from_lists(texts, labels)
+    result = tune(bert, task, "head:best", progress=False)
+    solved = result.content["solved"]
+    assert solved["examples"] == solved["judged"] == len(labels)
+    assert sorted(result.predictions["text"]) == sorted(texts)
+    for plan, options in (("auto", {}), ("head:2", {"epochs": 1})):
+        words = "leaves one part empty … or --plan head:best, which needs less"
+        expect_refused(words, tune, bert, task, plan, progress=False, **options)
+
+
 def test_a_head_alone_is_solved_unless_an_option_says_how_to_train(bert):
     task = task_of()
     options = {"progress": False, "measure": "metric"}

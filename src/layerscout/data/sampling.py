@@ -109,16 +109,17 @@ def concatenate_ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
+def hold_out(split: Split, fraction: float, seed: int, *, least: int = 2) -> tuple[Split, Split]:
     """Cut a split in two: what stays, and a stratified part of about `fraction` held out.
 
     Both keep the order of the rows. Each class is held out in proportion, to within one example,
-    but keeps 2 where it is. Rows of one group stay together. Several labels, and the tags of
+    but keeps `least` where it is. Rows of one group stay together. Several labels, and the tags of
     sentences, are shared out by `deal_labels`.
 
     Args:
         fraction: between 0 and 1.
         seed: the same one draws the same rows.
+        least: examples of a class that are not held out.
 
     Raises:
         InputError: if either part would be empty, or the fraction is out of range.
@@ -136,13 +137,13 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
         example, strata = stratify(split.labels, split.groups)
         counts, n = np.bincount(strata), len(strata)
         seats = np.minimum(
-            _apportion(counts, round(fraction * n), floor=0), np.maximum(counts - 2, 0)
+            _apportion(counts, round(fraction * n), floor=0), np.maximum(counts - least, 0)
         )
         held = _draw(strata, seats, seed)
     if held.all() or not held.any():
         raise InputError(
-            f"holding out {fraction:g} of {n} examples leaves one part empty (at least 2 examples "
-            "of each class always stay in training); use another fraction or more data"
+            f"holding out {fraction:g} of {n} examples leaves one part empty (at least {least} of "
+            "each class always stay in training); use another fraction or more data"
         )
     held = held[example]
     return split.take(np.flatnonzero(~held)), split.take(np.flatnonzero(held))

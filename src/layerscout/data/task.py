@@ -229,14 +229,19 @@ class Task:
         train = renumbered(self.train)
         return replace(self, labels=tuple(labels), train=train, validation=validation, test=test)
 
-    def hold_out(self, fraction: float, seed: int) -> "Task":
+    def hold_out(self, fraction: float, seed: int, *, least: int = 2) -> "Task":
         """Return the task with a part of its training rows, drawn by class, for validation.
+
+        Args:
+            fraction: between 0 and 1.
+            seed: the same one draws the same rows.
+            least: examples of a class that stay in training.
 
         Raises:
             InputError: if `fraction` is not between 0 and 1, or leaves either part empty.
         """
         check_integer("seed", seed, 0)
-        train, validation = hold_out(self.train, fraction, seed)
+        train, validation = hold_out(self.train, fraction, seed, least=least)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
         repeated = _list_repeated({"train": train, "validation": validation})
         return replace(

@@ -82,6 +82,13 @@ class PlanSpec:
         return self.choice is None and needs_scan(self.written)
 
     @property
+    def is_head(self) -> bool:
+        """Whether it tunes nothing but a head."""
+        if self.choice is None:
+            return self.written.lower().startswith("head:")
+        return not (self.choice.plan.tuned or self.choice.plan.embeddings)
+
+    @property
     def finds_state(self) -> bool:
         """Whether the head is read where it is best on examples left out."""
         return self.choice is None and self.written.lower() == BEST_HEAD

@@ -29,6 +29,7 @@ from layerscout.models import (
     note_classes,
 )
 from layerscout.plans import (
+    BEST_HEAD,
     CONTRASTIVE_RATE,
     FULL,
     Choice,
@@ -185,7 +186,7 @@ def resolve(
     request = request.with_method(specs[0].method)
     method = request.method or FULL
     _check_applicable(request, specs, scan)
-    available = ensure_validation(task, request.seed[0])
+    available = _set_aside(task, specs, request)
     task = draw_examples(available, request.examples, request.seed[0])
     settle = partial(
         request.settle, task.name, task.train.examples, task.metric, task.kind, task.labels
@@ -245,6 +246,24 @@ def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) ->
     """Tokenise a split of a task; there are no states at a cut."""
     tokens = encoder.tokenize_split(split, max_length=max_length)
     return Examples(tokens, make_targets(split, task.kind, task.labels), None)
+
+
+def _set_aside(task: Task | str | Path, specs: Sequence[PlanSpec], request: TuneRequest) -> Task:
+    """Return the task with a validation split, set aside if it has none.
+
+    A head that is solved takes them, too, and is judged in folds: of few rows, one will do.
+    """
+    task, seed = task if isinstance(task, Task) else Task.load(task), request.seed[0]
+    solved = request.method == FULL and not request.trains and all(spec.is_head for spec in specs)
+    if task.validation is None:
+        if solved:
+            task = task.hold_out(max(HELD_OUT, 1 / task.train.examples), seed, least=1)
+        else:
+            try:
+                task = task.hold_out(HELD_OUT, seed)
+            except InputError as error:
+                raise InputError(f"{error}, or --plan {BEST_HEAD}, which needs less") from error
+    return ensure_validation(task, seed)
 
 
 def _check_applicable(request: TuneRequest, specs: Sequence[PlanSpec], scan: Scan | None) -> None:

@@ -338,11 +338,12 @@ def test_held_out_rows_of_training_are_told(write):
     labels = ["x", "y"] * 20
     task = Task.from_lists(texts, labels, validation=([*texts[:2], "new"], ["x", "y", "x"]))
     [line] = task.warnings
-    assert "2 of 3 validation rows are also training rows" in line
+    assert "2 of 3 validation rows are also training rows" in line and task.repeated == line
     assert not Task.from_lists(texts, labels, validation=0.1).warnings
     held = (["new", "newer"], ["x", "y"])
     [line] = Task.from_lists(texts, labels, validation=held, test=held).warnings
     assert "2 of 2 test rows are also validation rows" in line
+    assert Task.from_lists(texts, labels, validation=held, test=held).repeated is None
     twice = Task.from_lists(texts * 2, labels * 2, validation=0.5, seed=1)
-    assert "validation rows are also training rows" in twice.warnings[0]
+    assert "validation rows are also training rows" in twice.warnings[0] == twice.repeated
     assert np.isin(twice.validation.origin, twice.train.origin).sum() == 0

@@ -85,6 +85,8 @@ class Task:
             "encoding"), the "validation_seed" that drew held-out rows, the name on the "hub", and
             the "data_sha256" of the texts and the "labels_sha256" of the labels that there were;
             None where there was nothing.
+        repeated: the one of `warnings` that validation rows are training rows, too, which flatters
+            no figure of rows that folds keep together; None where they are not.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Task:
     warnings: tuple[str, ...] = ()
     origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     test: Split | None = None
+    repeated: str | None = None
 
     @classmethod
     def load(
@@ -243,13 +246,14 @@ class Task:
         check_integer("seed", seed, 0)
         train, validation = hold_out(self.train, fraction, seed, least=least)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
-        repeated = _list_repeated({"train": train, "validation": validation})
+        repeated = _warn_of_repeated({"train": train, "validation": validation})
         return replace(
             self,
             train=train,
             validation=validation,
             origin=origin,
-            warnings=(*self.warnings, *repeated),
+            warnings=(*self.warnings, *repeated.values()),
+            repeated=repeated.get(("validation", "train")),
         )
 
 
@@ -312,6 +316,7 @@ def _build(
     metric = known.metric if known else choose_metric(kind, labels, train, warnings)
     text, *pairs = (template.written for template in inputs.templates)
     pair = {"text_pair": " | ".join(pairs)} if pairs else {}
+    repeated = _warn_of_repeated(splits)
     return Task(
         name=name,
         kind=kind,
@@ -320,8 +325,9 @@ def _build(
         train=train,
         validation=splits.get("validation"),
         columns={"text": text, **pair, "label": inputs.label},
-        warnings=(*warnings, *_list_repeated(splits)),
+        warnings=(*warnings, *repeated.values()),
         test=splits.get("test"),
+        repeated=repeated.get(("validation", "train")),
     )
 
 
@@ -330,20 +336,20 @@ def _build(
 REPEATED = 0.05
 
 
-def _list_repeated(splits: Mapping[str, Split]) -> list[str]:
+def _warn_of_repeated(splits: Mapping[str, Split]) -> dict[tuple[str, str], str]:
     """Warn of held-out rows that are training rows as well, and of test rows that are validation's.
 
-    Validation rows choose the epoch.
+    Validation rows choose the epoch. The lines are found by the two splits.
     """
     compared = [("validation", "train"), ("test", "train"), ("test", "validation")]
-    warnings = []
+    warnings = {}
     for which, other in compared:
         if which not in splits or other not in splits:
             continue
         split, name = splits[which], "training" if other == "train" else other
         count = count_repeated(split, splits[other])
         if count > REPEATED * len(split):
-            warnings.append(
+            warnings[which, other] = (
                 f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
                 f"{which} figures are too good; remove them from {name}"
             )

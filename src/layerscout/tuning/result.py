@@ -150,12 +150,12 @@ def make_result(
         warned: what the reader of the figures should know besides.
     """
     tuning, tuned = settled.tuning, settled.tuned
-    first, metric = tuned[0], tuning.settings.metric
+    first, metric, task = tuned[0], tuning.settings.metric, tuning.task
     trained = [] if settled.training is None else [settled.training]
     warnings = [
         *tuning.encoder.notes,
-        *_warn_of_task(tuning, first),
-        *warned,
+        *(each for each in task.warnings if not (first.left_out and each == task.repeated)),
+        *dict.fromkeys(warned),
         *_list_warnings(tuning, [*tuned, *trained]),
         *judged.warnings,
     ]
@@ -342,12 +342,6 @@ def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) ->
         trainable=trainable,
         total=kept.total + int(parameters),
     )
-
-
-def _warn_of_task(tuning: Tuning, tuned: TunedPlan) -> list[str]:
-    """List the warnings of a task, but for repeated rows that no figure is flattered by."""
-    repeated = "validation rows are also training rows"  # which folds keep together
-    return [each for each in tuning.task.warnings if not (tuned.left_out and repeated in each)]
 
 
 def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:

@@ -94,7 +94,7 @@ def tune(
         snapshots = running.open_snapshots(about, lock)
         warnings = [*tuning.warnings, *warn_of_memory(device, predicted)]
         warnings += snapshots.notes if snapshots is not None else ()
-        hooks = Hooks(show, running, snapshots, predicted)
+        hooks = Hooks(show, running, snapshots, predicted, warnings.append)
         tuned: list[TunedPlan] = []
         for number, rated in enumerate(tuning.plans, start=1):
             try:

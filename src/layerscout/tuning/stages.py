@@ -20,7 +20,7 @@ from layerscout.models import (
     make_trainable,
 )
 from layerscout.plans import Choice, Classifier, Plan, rank_rate
-from layerscout.progress import Show, follow_examples, log_warnings
+from layerscout.progress import Show, follow_examples
 from layerscout.states import (
     Examples,
     Trunk,
@@ -52,12 +52,14 @@ class Hooks:
         running: what is saved and reported.
         snapshots: for resuming, if they are kept.
         memory: bytes that training is expected to take, which are shown too.
+        warn: tells the reader of the result what should be known.
     """
 
     show: Show
     running: RunOptions
     snapshots: Snapshots | None
     memory: int
+    warn: Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,8 +274,8 @@ def train_run(
         if tuning.request.head_start == "solved":
             hooks.show("solving the head that it starts with", 0, 1)
             if not solve_start(tuning, model, splits[0]):
-                note = "no state tells the training examples apart, so the head starts at random"
-                log_warnings(__name__, [note])
+                apart = "no state tells the training examples apart"
+                hooks.warn(f"{apart}, so the head of {plan.notation} started at random")
         solving = perf_counter() - started
         run, parameters = train(
             encoder,

@@ -329,6 +329,20 @@ FAULTS = (
     ),
     Fault(
         "states/fingerprints.py",
+        "tokens.ids, tokens.types, tokens.ordinary)",
+        "tokens.ids, tokens.types)",
+        "a mean of other tokens is found for one of a text's own",
+        ("states/test_states.py",),
+    ),
+    Fault(
+        "states/fingerprints.py",
+        "_hash_parts(bounds, places, texts[owners])",
+        "_hash_parts(bounds, places)",
+        "a word is found in another sentence",
+        ("states/test_states.py",),
+    ),
+    Fault(
+        "states/fingerprints.py",
         '"precision": encoder.precision,',
         "",
         "precision is not in the key",
@@ -392,6 +406,27 @@ FAULTS = (
         "(sure - hits)",
         "bins that are too sure make up for others that are not sure enough",
         ("scores/test_calibration.py",),
+    ),
+    Fault(
+        "scores/calibration.py",
+        "share = 1 / (len(y) + 1)",
+        "share = 0.0",
+        "a few rows that are all right make probabilities sure",
+        ("scores/test_calibration.py",),
+    ),
+    Fault(
+        "tuning/calibration.py",
+        "calibrate(y[others], logits[others], TRAINED) if others.any() else 1.0",
+        "calibrate(y, logits, TRAINED)",
+        "probabilities are judged with a factor that has seen them",
+        ("tuning/test_calibrated.py",),
+    ),
+    Fault(
+        "tuning/baselines.py",
+        "judged.split.take(np.flatnonzero(~own))",
+        "judged.split",
+        "words are counted in the rows that they are judged on",
+        ("tuning/test_baselines.py",),
     ),
     Fault(
         "tuning/judging.py",

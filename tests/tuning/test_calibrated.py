@@ -9,10 +9,12 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from layerscout import load as load_saved
+from layerscout.data import Targets
 from layerscout.evaluating import evaluate
 from layerscout.models import find_output
 from layerscout.reporting import describe_calibration, render_result
-from layerscout.scores import find_losses, measure_calibration
+from layerscout.scores import TRAINED, calibrate, find_losses, measure_calibration
+from layerscout.tuning.calibration import calibrate_trained
 from layerscout.tuning.stepping import compute_loss
 from tuned import cheaply, choices_task, run_card, several_task, task_of, words_task
 
@@ -140,6 +142,16 @@ def test_a_fitted_factor_keeps_to_rows_it_was_not_found_on(bert):
         known = known.content["calibration"]
         assert 1 / 51 < known["factor"] < 51 and known["rows"] == held
         assert known["test"] is None and np.isfinite(known["validation"]["after"]["nll"])
+
+
+def test_no_factor_owes_anything_to_the_row_it_is_judged_on():
+    rng = np.random.default_rng(0)
+    y, logits = rng.integers(0, 3, 40), rng.normal(size=(40, 3))
+    factor, factors = calibrate_trained(Targets.of(y), logits)
+    assert factor == calibrate(y, logits, TRAINED)
+    logits[0] *= 9
+    changed = calibrate_trained(Targets.of(y), logits)[1] != factors
+    assert not changed[0] and changed.sum() == 32  # all four of the other folds
 
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])

@@ -207,7 +207,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     seconds = content["seconds"]
     if (calibration := reporting.describe_calibration(content)) is not None:
         say(console, calibration)
-    say(console, f"speed: {reporting.describe_speed(content)}")
+    if speed := reporting.describe_speed(content):
+        say(console, f"speed: {speed}")
     say(console, f"page: {reporting.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     took = (

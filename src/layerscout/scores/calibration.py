@@ -51,21 +51,26 @@ def calibrate(
         weights: what each row counts; None if all count alike.
     """
     from scipy.optimize import minimize_scalar
-    from scipy.special import log_softmax
 
     if y.dtype.kind == "f":
         return 1.0
     share = 1 / (len(y) + 1)
     weights = np.ones(len(y)) if weights is None else weights
+    if labels := y.dtype.kind == "b":
+        targets = np.where(y, 1 - share, share) / y.shape[1]
+    else:
+        logits = logits - logits.max(axis=1, keepdims=True)
+        targets = np.full(logits.shape, share / max(logits.shape[1] - 1, 1))
+        targets[np.arange(len(y)), y] = 1 - share
+    along = (targets * logits).sum(axis=1)
 
     def find_loss(log: float) -> float:
         scaled = logits * np.exp(log)
-        own = find_losses(y, scaled)
-        if y.dtype.kind == "b":
-            others = find_losses(~y, scaled)
+        if labels:
+            norms = np.logaddexp(0, scaled).mean(axis=1)
         else:
-            others = -(log_softmax(scaled, axis=1).sum(axis=1) + own) / max(logits.shape[1] - 1, 1)
-        loss = float((weights * ((1 - share) * own + share * others)).mean())
+            norms = np.log(np.exp(scaled).sum(axis=1))
+        loss = float((weights * (norms - np.exp(log) * along)).mean())
         if prior is not None:
             loss += (log - prior[0]) ** 2 / (2 * prior[1] ** 2 * y.size)
         return loss

@@ -1,7 +1,7 @@
 """Linear heads in closed form: on which state, shrunken by how much, and how good they are.
 
 Classes take linear discriminant analysis with a shrunken covariance within classes, several labels
-one for each, numbers ridge regression. A state costs one eigendecomposition for each fold, which
+one for each, numbers ridge regression. A state costs one tridiagonal matrix for each fold, which
 serves all shrinkages.
 """
 
@@ -16,7 +16,8 @@ from jaxtyping import Float64, Int64
 
 from layerscout.scores.calibration import calibrate, find_losses
 from layerscout.scores.quality import measure_quality
-from layerscout.scores.score import ROUNDING, StatesLike
+from layerscout.scores.score import StatesLike
+from layerscout.scores.tridiagonal import Tridiagonal
 
 # Shares of the covariance that is shrunken towards a multiple of the identity.
 SHRINKAGES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
@@ -332,7 +333,8 @@ def solve_path(
     mean, deviation = H.mean(axis=0), H.std(axis=0)
     told = deviation > TOLD * np.abs(mean)  # other features have no weight
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=told)
-    X = (H - mean) * inverse
+    X = H - mean
+    X *= inverse
     if y.dtype.kind == "i":
         solve = _prepare_classes(X, y, classes or _count_outputs(y), balanced)
     elif y.dtype.kind == "b":
@@ -355,39 +357,40 @@ def solve_path(
 _Solve = Callable[[float], tuple[np.ndarray, np.ndarray]]
 
 
-class _Covariance:
-    """Σ = RᵀR / freedom by its eigenvectors, and products with the inverse of Σ_λ."""
+def _prepare_inverse(
+    R: Float64[np.ndarray, "n d"], freedom: int, columns: Float64[np.ndarray, "d m"]
+) -> Callable[[float], Float64[np.ndarray, "d m"]]:
+    """Return what gives Σ_λ⁻¹ times columns, of which Σ = RᵀR / freedom.
 
-    def __init__(self, R: Float64[np.ndarray, "n d"], freedom: int) -> None:
-        n, d = R.shape
-        if n < d:
-            values, basis = np.linalg.eigh(R @ R.T)
-            told = values > n * ROUNDING * max(values[-1], 0)
-            self._values = values[told]
-            self._basis = R.T @ (basis[:, told] / np.sqrt(self._values))
-        else:
-            values, self._basis = np.linalg.eigh(R.T @ R)
-            self._values = values.clip(0)
-        self._values = self._values / max(freedom, 1)
-        # Where all rows of a class are alike, the nearest mean decides.
-        variance = float(self._values.sum()) / d
-        self._scale = variance if variance > ALIKE else 1.0
+    With fewer rows than features by way of RRᵀ: (RᵀR + cI)⁻¹ = (I − Rᵀ(RRᵀ + cI)⁻¹R) / c.
+    """
+    by_rows, freedom = R.shape[0] < R.shape[1], max(freedom, 1)
+    products = R @ R.T if by_rows else R.T @ R
+    # Where all rows of a class are alike, the nearest mean decides.
+    variance = float(np.trace(products)) / freedom / R.shape[1]
+    scale = variance if variance > ALIKE else 1.0
+    reduced = Tridiagonal.of(products)
+    turned = reduced.turn(R @ columns if by_rows else columns)
 
-    def solve(self, shrinkage: float, columns: Float64[np.ndarray, "d m"]) -> np.ndarray:
-        """Return Σ_λ⁻¹ times columns."""
-        rest = shrinkage * self._scale
-        inverses = 1 / ((1 - shrinkage) * self._values + rest) - 1 / rest
-        product: np.ndarray = self._basis @ (inverses[:, None] * (self._basis.T @ columns))
-        return product + columns / rest
+    def solve(shrinkage: float) -> np.ndarray:
+        share = (1 - shrinkage) / freedom
+        shift = shrinkage * scale / share
+        solved = reduced.solve(shift, turned)
+        assert solved is not None, "the shift is above what rounding leaves of an eigenvalue"
+        found = reduced.turn(solved[1], back=True)
+        if by_rows:
+            found = (columns - R.T @ found) / shift
+        product: np.ndarray = found / share
+        return product
+
+    return solve
 
 
 def _prepare_classes(X: np.ndarray, y: np.ndarray, classes: int, balanced: bool) -> _Solve:
     n, counts = len(X), np.bincount(y, minlength=classes)
     some, none = np.flatnonzero(counts), np.flatnonzero(counts == 0)
-    means = np.zeros((classes, X.shape[1]))
-    np.add.at(means, y, X)
-    means /= np.maximum(counts, 1)[:, None]
-    covariance = _Covariance(X - means[y], n - len(some))
+    means = np.eye(classes)[:, y] @ X / np.maximum(counts, 1)[:, None]
+    invert = _prepare_inverse(X - means[y], n - len(some), means.T)
     mix = counts / n
     shares = np.zeros(classes)
     shares[some] = -np.log(len(some)) if balanced else np.log(mix[some])
@@ -397,7 +400,7 @@ def _prepare_classes(X: np.ndarray, y: np.ndarray, classes: int, balanced: bool)
     below = np.log(0.5 / n) - mix @ shares
 
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
-        weights = covariance.solve(shrinkage, means.T).T
+        weights = invert(shrinkage).T
         start = shares - 0.5 * (weights * means).sum(axis=1)
         weights[none], start[none] = mix @ weights, mix @ start + below
         return weights, start
@@ -412,14 +415,15 @@ def _prepare_labels(X: np.ndarray, y: np.ndarray) -> _Solve:
     (1 − λ) p (1 − p); so Σ_λ⁻¹δ = A⁻¹δ / (1 − c δᵀA⁻¹δ) (Sherman & Morrison 1950).
     """
     n, counts = len(X), y.sum(axis=0)
-    covariance, both = _Covariance(X, n), (counts > 0) & (counts < n)
+    both = (counts > 0) & (counts < n)
     having = (y.T @ X) / np.maximum(counts, 1)[:, None]
     lacking = (~y.T @ X) / np.maximum(n - counts, 1)[:, None]
     apart = np.where(both[:, None], having - lacking, 0.0)
+    invert = _prepare_inverse(X, n, apart.T)
     odds = np.log((counts + 0.5) / (n - counts + 0.5))
 
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
-        weights = covariance.solve(shrinkage, apart.T).T
+        weights = invert(shrinkage).T
         between = (1 - shrinkage) * (counts / n) * (1 - counts / n)
         weights /= (1 - between * (weights * apart).sum(axis=1))[:, None]
         return weights, odds - 0.5 * (weights * (having + lacking)).sum(axis=1)
@@ -428,11 +432,11 @@ def _prepare_labels(X: np.ndarray, y: np.ndarray) -> _Solve:
 
 
 def _prepare_numbers(X: np.ndarray, y: np.ndarray) -> _Solve:
-    mean, covariance = y.mean(), _Covariance(X, len(X))
-    along = X.T @ (y - mean) / len(X)
+    mean = y.mean()
+    invert = _prepare_inverse(X, len(X), (X.T @ (y - mean) / len(X))[:, None])
 
     def solve(shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
-        weights = (1 - shrinkage) * covariance.solve(shrinkage, along[:, None]).T
+        weights = (1 - shrinkage) * invert(shrinkage).T
         return weights, np.array([mean])
 
     return solve
@@ -445,10 +449,10 @@ def _prepare_constant(
 
     That is Σ_λ⁻¹mean / (1 + meanᵀΣ_λ⁻¹mean).
     """
-    covariance = _Covariance(X, len(X))
+    invert = _prepare_inverse(X, len(X), mean[:, None])
 
     def solve(shrinkage: float) -> np.ndarray:
-        v = covariance.solve(shrinkage, mean[:, None])[:, 0]
+        v = invert(shrinkage)[:, 0]
         found: np.ndarray = v / (1 + mean @ v)
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data import Split, evaluate, find_difference, settle_thresholds
+from layerscout.scores import MOST_TEXTS, predict_from_words
 from layerscout.tuning.forms import OF_TEXTS
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
@@ -31,9 +32,6 @@ def judge_words(
     """
     if tuning.task.kind not in OF_TEXTS:
         return None
-    # It loads scikit-learn, a second of a processor.
-    from layerscout.scores import MOST_TEXTS, predict_from_words
-
     metric, labels, started = tuning.settings.metric, judged.split.labels, perf_counter()
     logits = np.zeros_like(judged.logits, np.float64)
     dealt = np.zeros(len(labels), int) if judged.dealt is None else judged.dealt

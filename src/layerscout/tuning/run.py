@@ -114,7 +114,7 @@ def tune(
         with keeping_trained(snapshots, "judging it"):
             settled = settle_kept(tuning, tuned, running, show)
             used = measure_memory(device, peak=True)  # before what only measures the model
-            show("done" if running.measure == "metric" else "measuring the speed", 0, 1)
+            show("done" if running.measure == "metric" else "judging it", 0, 1)
             judgement = judge(
                 settled.tuning, settled.tuned, settled.model, settled.judged, running.measure
             )

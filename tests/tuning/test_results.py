@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as parquet
 import pytest
 import torch
 from huggingface_hub import ModelCard
@@ -142,8 +143,8 @@ def test_a_failed_export_leaves_what_was_there(bert, tmp_path, monkeypatch, writ
         raise OSError(errno.ENOSPC, "No space left on device")
 
     name, _, method = writer.partition(".")
-    kind = type(getattr(second, name)) if name else pd.DataFrame
-    monkeypatch.setattr(kind, method or "to_parquet", fail)
+    kind = type(getattr(second, name)) if name else parquet
+    monkeypatch.setattr(kind, method or "write_table", fail)
     with pytest.raises(DiskError, match="cannot write .*No space left"):
         second.save(tmp_path / "out")
     assert files_in(tmp_path / "out") == before

@@ -10,6 +10,7 @@ from .columns import (
     render as render,
 )
 from .exchanges import find_exchange as find_exchange, warn_of_exchange as warn_of_exchange
+from .files import write_parquet as write_parquet
 from .intervals import (
     SIGNED as SIGNED,
     find_difference as find_difference,

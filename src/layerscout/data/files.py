@@ -5,7 +5,10 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from layerscout.data.columns import WORD_NAMES
 from layerscout.data.delimited import check_unique
@@ -149,6 +152,32 @@ def open_parquet(file: File) -> Source:
     check_unique(file.name, schema.names)
     columns = {column.name: content_of(column.type) for column in schema}
     return Source(file.name, columns, read, _class_names_in(schema.metadata))
+
+
+def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Write columns of numbers, texts, or lists of either into a Parquet file."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    names, arrays = list(columns), [_make_array(pa, values) for values in columns.values()]
+    write_table(pa.Table.from_arrays(arrays, names), path)
+
+
+def _make_array(pa: Any, values: Sequence[Any]) -> Any:
+    """Do what `pyarrow.array` does, which imports pandas first: 0.4 s of a processor."""
+    first = values[0] if len(values) else 0.0
+    if isinstance(first, str):
+        encoded = [text.encode() for text in values]
+        bounds = pa.py_buffer(np.cumsum([0, *map(len, encoded)]))
+        buffers = [None, bounds, pa.py_buffer(b"".join(encoded))]
+        return pa.Array.from_buffers(pa.large_string(), len(values), buffers)
+    if isinstance(first, Sequence | np.ndarray):
+        bounds = np.cumsum([0, *map(len, values)])
+        items = _make_array(pa, list(chain(*values)))
+        return pa.LargeListArray.from_arrays(_make_array(pa, bounds), items)
+    numbers = np.ascontiguousarray(values)
+    buffers = [None, pa.py_buffer(numbers)]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), buffers)
 
 
 def _class_names_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:

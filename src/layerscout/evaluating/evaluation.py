@@ -26,6 +26,7 @@ from layerscout.data import (
     read_classes,
     reload_task,
     require_validation,
+    write_parquet,
 )
 from layerscout.errors import InputError
 from layerscout.evaluating.ablations import (
@@ -112,15 +113,13 @@ class Evaluation:
         Raises:
             InputError: if they cannot be written.
         """
-        import pandas as pd
-
         folder, content = make_output_folder(Path(folder).expanduser()), self.as_dict()
         check_no_tuning(folder, "predictions.parquet")
         names = ("evaluate.json", "evaluate.html", "predictions.parquet")
         with replace_files(*(folder / name for name in names)) as temporary:
             temporary[0].write_text(format_json(content), encoding="utf-8")
             temporary[1].write_text(render_result(content, str(folder)), encoding="utf-8")
-            pd.DataFrame(self.predictions).to_parquet(temporary[2], index=False)
+            write_parquet(self.predictions, temporary[2])
 
 
 @add_options(EvaluateRequest)

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 MOST_TEXTS = 20_000
 # The log-probability of a class that no training text has.
 NEVER = -100.0
-# The largest slope of the mean loss where a regression ends: as scikit-learn has it, and of numbers.
+# The largest slope of a mean loss where a regression ends: as scikit-learn has it, and of numbers.
 SLOPE, FLAT = 1e-4, 1e-10
 
 

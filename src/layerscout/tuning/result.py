@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscout.data import describe_task, require_validation
+from layerscout.data import describe_task, require_validation, write_parquet
 from layerscout.files import (
     format_json,
     make_output_folder,
@@ -114,8 +114,6 @@ class Result:
 
     def _write(self, folder: str | Path) -> None:
         """Write the files of the result."""
-        import pandas as pd
-
         folder = make_output_folder(Path(folder).expanduser())
         written = format_json(plain_json(self.content))
         # All files exist under other names before any takes its place, so that a disk that fills up
@@ -126,7 +124,7 @@ class Result:
             replace_folder(folder / "model") as model,
         ):
             temporary[0].write_text(written, encoding="utf-8")
-            pd.DataFrame(self.predictions).to_parquet(temporary[1], index=False)
+            write_parquet(self.predictions, temporary[1])
             self.write(model, write_card(self.content))
             # A kill between here and the end leaves no result.json, rather than another model's.
             earlier.enter_context(set_aside(folder / "result.json"))

@@ -454,9 +454,9 @@ def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
         spent = after.children_user + after.children_system
         work.setdefault(name, []).append(spent - before.children_user - before.children_system)
 
-    def tune_anew() -> None:
+    def run_anew(name: str, command: Sequence[str]) -> None:
         clear_cache()
-        run("anew", tune)
+        run(name, command)
 
     def write(name: str, examples: int) -> str:
         task = ls.Task.load(shared / "data" / name)
@@ -473,7 +473,7 @@ def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
             size.trainer if name == "sst2" else 1,
             {
                 "pass": lambda: run("pass", [sys.executable, "-c", ONE_PASS, model, str(table)]),
-                "anew": tune_anew,
+                "anew": lambda: run_anew("anew", tune),
                 "kept": lambda: run("kept", tune),
             },
             uncounted=0,
@@ -489,7 +489,7 @@ def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
             f"solving takes {result['train']:.1f} s (target: less than the pass)."
         )
     written, bare = write("sst2", FEW), [sys.executable, "-c", BARE]
-    works = {"bare": lambda: run("bare", bare), "few": lambda: (clear_cache(), run("few", little))}
+    works = {"bare": lambda: run("bare", bare), "few": lambda: run_anew("few", little)}
     in_turns(size.trainer, works, uncounted=0)
     bare_seconds, few_seconds = (statistics.median(work[name]) for name in works)
     lines.append(

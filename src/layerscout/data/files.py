@@ -163,7 +163,7 @@ def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
     write_table(pa.Table.from_arrays(arrays, names), path)
 
 
-def _make_array(pa: Any, values: Sequence[Any]) -> Any:
+def _make_array(pa: Any, values: Sequence[Any] | np.ndarray) -> Any:
     """Do what `pyarrow.array` does, which imports pandas first: 0.4 s of a processor."""
     first = values[0] if len(values) else 0.0
     if isinstance(first, str):

@@ -60,7 +60,8 @@ def predict_from_words(
     if y.dtype.kind == "f":
         mean, scale = y.mean(), y.std() or 1.0
         Y = ((y - mean) / scale)[:, None]
-        return mean + scale * _regress(X, Y, _square, rest, FLAT)
+        predicted: np.ndarray = mean + scale * _regress(X, Y, _square, rest, FLAT)
+        return predicted
     if y.dtype.kind == "b":
         some = y.any(axis=0) & ~y.all(axis=0)
         logits = np.where(y.all(axis=0), -NEVER, NEVER) * np.ones((len(others), 1))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from test_solved_heads import predict, solve_again, task_by_words
 
+from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_difference
 from layerscout.errors import LayerscoutError
 from layerscout.reporting import describe_free, suggest_step
@@ -56,7 +57,7 @@ def test_both_are_judged_on_rows_that_neither_saw(bert, kind):
 
 def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):
     task = task_by_words("numbers")
-    options = {**IDLE, "snapshots": tmp_path / "snapshots"}
+    options = {**IDLE, "snapshots": tmp_path / "snapshots", "head_end": "trained"}
     result = tune(bert, task, "auto", **options)
     # Stopped before it was saved, it comes to the same.
     result.snapshots.lock.close()
@@ -104,8 +105,9 @@ def test_auto_keeps_the_free_head_where_all_training_diverges(bert, tmp_path):
 
 def test_where_no_head_can_be_solved_nothing_is_compared(bert):
     task = Task.from_lists(["a cat"] * 8, ["x", "y"] * 4)
-    content = tune(bert, task, "auto", **IDLE).content
+    content = tune(bert, task, "auto", **IDLE, head_end="trained").content
     assert content["free"] is None and describe_free(content) is None
+    expect_refused("have the same text … or `head_end` trained", tune, bert, task, **IDLE)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ PANELS: Mapping[str, Mapping[str, set[str]]] = {
         "Training": {
             *options_of(Settings).keys() - {"metric"},
             *("against", "preset", "as_released", "learning_rate", "seed", "trunk_dropout"),
-            *("fresh_head", "head_start", "save_epochs", "resume", "track"),
+            *("fresh_head", "head_start", "head_end", "save_epochs", "resume", "track"),
         },
         "Method": {"method", "keep_adapter", "classifier", *_OF_METHODS},
         "Edits": {"edits", "keep_layer_norm", "reinit_rate_factor"},

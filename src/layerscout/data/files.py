@@ -154,7 +154,7 @@ def open_parquet(file: File) -> Source:
     return Source(file.name, columns, read, _class_names_in(schema.metadata))
 
 
-def write_parquet(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+def write_parquet(columns: Mapping[str, Any], path: Path) -> None:
     """Write columns of numbers, texts, or lists of either into a Parquet file."""
     import pyarrow as pa
     from pyarrow.parquet import write_table

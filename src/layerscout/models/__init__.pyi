@@ -59,6 +59,7 @@ from .families import (
     read_token as read_token,
 )
 from .formats import (
+    SENTENCES as SENTENCES,
     Saved as Saved,
     add_formats as add_formats,
     check_formats as check_formats,

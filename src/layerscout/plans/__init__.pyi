@@ -70,6 +70,7 @@ from .papers import (
     default_learning_rate as default_learning_rate,
     preset as preset,
     preset_rates as preset_rates,
+    stage_rate as stage_rate,
     usual_rates as usual_rates,
 )
 from .plan import (
@@ -100,7 +101,6 @@ from .strategies import (
     split_embeddings as split_embeddings,
 )
 from .training import (
-    CONTRASTIVE_RATE as CONTRASTIVE_RATE,
     Keep as Keep,
     Schedule as Schedule,
     Settings as Settings,

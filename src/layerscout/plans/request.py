@@ -28,7 +28,7 @@ from layerscout.plans.options import (
 from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
 from layerscout.plans.plan import Plan
 from layerscout.plans.strategies import require_text
-from layerscout.plans.training import Settings, choose_epochs
+from layerscout.plans.training import STAGE_EXAMPLES, Settings, choose_epochs
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,14 @@ class TuneRequest(Settings):
     """Run frozen blocks at every step, with dropout, as the papers did."""
     fresh_head: bool = option(False)
     """Re-initialise the whole head, including parts that the checkpoint has weights for."""
-    head_start: Literal["solved", "random"] = option("random")
+    head_start: Literal["solved", "random"] | None = option(
+        None, shown="random, or solved where the head ends so"
+    )
     """Where training starts the output layer: solved on what it is given, or drawn at random."""
+    head_end: Literal["solved", "trained"] | None = option(
+        None, shown="solved for the plan auto and the contrastive loss, else trained"
+    )
+    """How training ends: with the output layer solved on what it is given then, or as trained."""
     untie: bool = option(False)
     """First give every block its own copy of shared weights (ALBERT)."""
     edits: tuple[Edit, ...] = option(
@@ -186,11 +192,17 @@ class TuneRequest(Settings):
                 f"`epochs` and `max_steps` both set how long to train, got {self.epochs} and "
                 f"{self.max_steps}; give only one of them"
             )
-        trained = [*({"keep", "patience", "head_start", "head_learning_rate"} & self.given)]
-        if self.loss is not None and trained:
+        if self.loss is not None and self.head_end == "trained":
             raise InputError(
-                f"`{min(trained)}` applies to a head that is trained, and `loss` ({self.loss}) "
-                "solves it in the end; leave one of them out"
+                f"`loss` ({self.loss}) leaves a head that has to be solved, got `head_end` "
+                "(trained); leave one of them out"
+            )
+        trained = {"keep", "patience", "head_learning_rate", "preset"} & self.given
+        trained |= {"head_start"} & self.given if self.loss is not None else set()
+        if (self.loss is not None or self.head_end == "solved") and trained:
+            raise InputError(
+                f"`{min(trained)}` applies to a head that is trained to the end, and this one is "
+                "solved then; leave one of them out"
             )
         if self.loss is not None and self.batch_size < 4:
             raise InputError(
@@ -256,6 +268,7 @@ class TuneRequest(Settings):
         labels: Sequence[str],
         *,
         full: bool = False,
+        staged: bool = False,
     ) -> tuple[Settings, Classifier]:
         """Return how runs train, with what the preset says filled in, and the classifier.
 
@@ -266,12 +279,15 @@ class TuneRequest(Settings):
             kind: of the task; see `choose_epochs`, which decides where nothing says how long.
             labels: of the task.
             full: whether all blocks and the embeddings are tuned, with all of their weights.
+            staged: whether the head is solved in the end.
 
         Raises:
             InputError: if the paper is not known to have trained that way.
         """
         given = {name: getattr(self, name) for name in options_of(Settings) if name in self.given}
         chosen: dict[str, Any] = {"metric": metric}
+        if staged and self.loss is None:
+            chosen["batch_size"] = STAGE_EXAMPLES
         classifier: Classifier = "family"
         if self.preset is not None:
             released = self.as_released
@@ -284,7 +300,8 @@ class TuneRequest(Settings):
         chosen |= given
         settings = Settings(**chosen)
         if not {"epochs", "max_steps"} & chosen.keys():
-            settings = replace(settings, epochs=choose_epochs(settings, examples, kind, labels))
+            epochs = choose_epochs(settings, examples, kind, labels, staged=staged)
+            settings = replace(settings, epochs=epochs)
         return settings, self.classifier or classifier
 
 

@@ -27,8 +27,8 @@ Loss = Literal["contrastive"]
 MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 
 
-# Those of a contrastive stage at least, and its learning rate.
-CONTRASTIVE_STEPS, CONTRASTIVE_RATE = 80, 1e-4
+# Where the head is solved in the end: examples of a step; steps and epochs at least.
+STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 100, 4
 
 
 def _check_threshold(name: str, value: Any) -> float | str:
@@ -134,7 +134,9 @@ class Settings(Options):
         return ceil(self.count_epochs(examples))
 
 
-def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence[str]) -> int:
+def choose_epochs(
+    settings: Settings, examples: int, kind: str, labels: Sequence[str], *, staged: bool = False
+) -> int:
     """Return the epochs of a training that was given none: more than 5 with few examples.
 
     Args:
@@ -142,9 +144,10 @@ def choose_epochs(settings: Settings, examples: int, kind: str, labels: Sequence
         examples: of the training split.
         kind: of the task.
         labels: of the task; their number counts where an example has one of them.
+        staged: the head is solved in the end.
     """
-    if settings.loss == "contrastive":
-        return -(-CONTRASTIVE_STEPS // settings.steps_per_epoch(examples))
+    if staged:
+        return max(STAGE_EPOCHS, -(-STAGE_STEPS // settings.steps_per_epoch(examples)))
     classes = len(labels) if kind == "classification" else 0
     steps = max(MIN_STEPS, STEPS_PER_CLASS * classes)
     needed = -(-steps // settings.steps_per_epoch(examples))

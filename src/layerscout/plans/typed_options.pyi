@@ -120,8 +120,11 @@ class TuneOptions(TypedDict, total=False):
     fresh_head: bool
     """Re-initialise the whole head, including parts that the checkpoint has weights for."""
 
-    head_start: Literal["solved", "random"]
+    head_start: Literal["solved", "random"] | None
     """Where training starts the output layer: solved on what it is given, or drawn at random."""
+
+    head_end: Literal["solved", "trained"] | None
+    """How training ends: with the output layer solved on what it is given then, or as trained."""
 
     untie: bool
     """First give every block its own copy of shared weights (ALBERT)."""

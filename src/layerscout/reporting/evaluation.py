@@ -301,7 +301,7 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     how = {
         "trained": "trained",
         "solved": "solved from one pass",
-        "contrasted": "trained to bring texts of a class together",
+        "staged": "trained, and then the head solved",
     }[find_stage(content)]
     line = f"{trained:,} parameters {how} ({trained / model['parameters']['total']:.1%})"
     cut = content["trunk"]["cut"]

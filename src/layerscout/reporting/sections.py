@@ -292,7 +292,7 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
 def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
     stage, method = find_stage(content), content["method"]
-    how = {"solved": stage, "contrasted": f"{method}, contrastive"}.get(stage, method)
+    how = {"solved": stage, "staged": f"{method}, head solved"}.get(stage, method)
     lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
     lines += filter(None, [describe_free(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):

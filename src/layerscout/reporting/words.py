@@ -201,11 +201,12 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
     return f"The training is no better than the free head, solved without it: {found}; {kept}."
 
 
-def find_stage(content: Mapping[str, Any]) -> Literal["trained", "solved", "contrasted"]:
-    """Return how the model of `result.json` was made: in the end the head may have been solved."""
+def find_stage(content: Mapping[str, Any]) -> Literal["trained", "solved", "staged"]:
+    """Return how `result.json` came about: staged is a training whose head is solved in the end."""
     if content.get("solved") is None:
         return "trained"
-    return "contrasted" if content["plan"]["tuned"] else "solved"
+    plan = content["plan"]
+    return "staged" if plan["tuned"] or plan.get("embeddings") else "solved"
 
 
 def is_left_out(content: Mapping[str, Any]) -> bool:

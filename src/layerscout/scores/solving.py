@@ -193,11 +193,19 @@ def solve_apart(
         for number, head in enumerate(solve(H[~own], y[~own])):
             logits[number, own] = head(H[own])
     own_y, weights = y[aside], _weigh(y, aside, balanced)
-    candidates = [
-        _Candidate(0, shrinkage, said, weights * _find_calibrated(own_y, said, weights))
-        for shrinkage, said in zip(SHRINKAGES, logits[:, aside], strict=True)
-    ]
-    return _choose(candidates, aside, own_y, folds[aside], weights, lambda s: solve(*kept))
+    # Where the rows of a class came together, logits are hundreds, out of any factor's reach.
+    units = [1 / (float(said[aside].std()) or 1.0) for said in logits]
+    if y.dtype.kind == "f":
+        units = [1.0] * len(units)
+    candidates = []
+    for shrinkage, said, unit in zip(SHRINKAGES, logits[:, aside], units, strict=True):
+        losses = weights * _find_calibrated(own_y, said * unit, weights)
+        candidates.append(_Candidate(0, shrinkage, said * unit, losses))
+
+    def solve_kept(s: int) -> list[LinearHead]:
+        return [head.scale(unit) for head, unit in zip(solve(*kept), units, strict=True)]
+
+    return _choose(candidates, aside, own_y, folds[aside], weights, solve_kept)
 
 
 def _weigh(y: np.ndarray, aside: np.ndarray, balanced: bool) -> Float64[np.ndarray, " m"]:

@@ -131,19 +131,35 @@ def list_solved(
     return list_states(target) if spec.finds_state else [plan.head]
 
 
-def check_contrastive(plan: Plan, request: TuneRequest, target: Target, form: Form | None) -> None:
-    """Raise for plans, tasks and options that no contrastive stage can have."""
-    kind, rule = target.task.kind, ""
-    if kind not in OF_TEXTS[:2]:
-        rule = f"texts of a class, but {target.task.name} is a task of {describe_kind(kind)}"
+# What a training alone has whose head is trained to the end.
+TRAINED = frozenset(("keep", "patience", "head_learning_rate", "preset", "trunk_dropout"))
+
+
+def ends_solved(
+    spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target, form: Form | None
+) -> bool:
+    """Return whether the head of a plan that trains blocks is solved on what they give in the end.
+
+    Raises:
+        InputError: if that was asked for and cannot be.
+    """
+    kind, shape, rule = target.task.kind, target.shape, ""
+    asked = request.loss is not None or request.head_end == "solved"
+    if kind not in OF_TEXTS or (request.loss is not None and kind == "regression"):
+        rule = f"classes of texts, but {target.task.name} is a task of {describe_kind(kind)}"
     elif not (plan.tuned or plan.embeddings):
-        rule = f"them in the blocks that a plan tunes, but {plan.notation} tunes none"
+        rule = f"blocks that are tuned, but {plan.notation} tunes none"
     elif target.method.saved == "apart" or request.keep_adapter:
-        rule = "them in blocks that are saved whole, but the method saves what it adds"
+        rule = "blocks that are saved whole, but the method saves what it adds to them"
     elif form is None:
-        rule = f"them for a head that is solved, but that of {target.shape.family} is trained"
-    if rule:
-        raise InputError(f"`loss` (contrastive) brings together {rule}; leave it out")
+        rule = f"a head that can be solved, which that of {shape.family} here cannot be"
+    if asked and rule:
+        option = "loss" if request.loss is not None else "head_end"
+        value = getattr(request, option)
+        raise InputError(f"`{option}` ({value}) needs {rule}; leave it out")
+    own = request.classifier == "family" or request.save_dtype not in (None, "float32")
+    default = spec.is_auto and request.head_end is None and not (own or TRAINED & request.given)
+    return asked or (default and not rule)
 
 
 def list_states(target: Target) -> Sequence[int]:

@@ -30,7 +30,6 @@ from layerscout.models import (
 )
 from layerscout.plans import (
     BEST_HEAD,
-    CONTRASTIVE_RATE,
     FULL,
     Choice,
     Classifier,
@@ -42,6 +41,7 @@ from layerscout.plans import (
     check_untied,
     default_head_rate,
     ranges,
+    stage_rate,
     usual_rates,
 )
 from layerscout.progress import Show
@@ -50,8 +50,8 @@ from layerscout.states import Examples, make_accelerator
 from layerscout.tuning.forms import (
     Form,
     SavedAs,
-    check_contrastive,
     choose_form,
+    ends_solved,
     is_solved,
     list_solved,
     list_states,
@@ -127,6 +127,14 @@ class Tuning(Target):
         return self.plans[0].states is not None
 
     @property
+    def starts_solved(self) -> bool:
+        """Whether a training starts with its head solved on what that is given."""
+        start = self.request.head_start
+        if self.settings.loss is not None or start is not None:
+            return start == "solved"
+        return self.solves
+
+    @property
     def reads(self) -> Classifier:
         """What reads the last state of the model that is kept."""
         if self.solves and self.form is not None and self.form.head is None:
@@ -161,7 +169,7 @@ class Tuning(Target):
         A head that was solved has not far to go: on CoNLL-2003 (128 sentences, MiniLM, 48 steps)
         entity F1 is 0.65 at the blocks' rate, 0.64 at the one here, and 0.60 from a random head.
         """
-        rate, solved = self.settings.head_learning_rate, self.request.head_start == "solved"
+        rate, solved = self.settings.head_learning_rate, self.starts_solved
         if rate is not None or self.request.preset is not None or solved:
             return rate
         if self.task.kind in ("token_classification", "multi_label_classification"):
@@ -209,14 +217,20 @@ def resolve(
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
-    # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
-    settings, _ = settle(full=choices[0].plan.tunes_all(shape.blocks) and method == FULL)
     form = None
-    if request.loss or any(is_solved(choice.plan, request, method) for choice in choices):
+    asked = request.loss is not None or request.head_end == "solved"
+    if asked or any(is_solved(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
-    plans = [_rate(*pair, request, target, form) for pair in zip(specs, choices, strict=True)]
+    staged = ends_solved(specs[0], choices[0].plan, request, target, form)
+    # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
+    full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
+    settings, _ = settle(full=full, staged=staged)
+    plans = [
+        _rate(*pair, request, target, form, staged=staged)
+        for pair in zip(specs, choices, strict=True)
+    ]
     starts = any(rated.states is None for rated in plans) and not request.draws_head
     if classifier == "family" and starts:
         warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
@@ -404,15 +418,21 @@ def _count_work(training: Examples, validation: Examples) -> Callable[..., Work]
 
 
 def _rate(
-    spec: PlanSpec, choice: Choice, request: TuneRequest, target: Target, form: Form | None
+    spec: PlanSpec,
+    choice: Choice,
+    request: TuneRequest,
+    target: Target,
+    form: Form | None,
+    *,
+    staged: bool,
 ) -> RatedPlan:
-    """Return a plan with its learning rates, or with the states whose heads are solved instead."""
+    """Return a plan with its learning rates, and with the states whose heads are solved."""
     states = list_solved(spec, choice.plan, request, target, form)
     if states is not None:
         return RatedPlan(choice, (), states)
-    if request.loss is not None:
-        check_contrastive(choice.plan, request, target, form)
-        return RatedPlan(choice, request.learning_rate or (CONTRASTIVE_RATE,), [choice.plan.head])
+    if staged:
+        rate = stage_rate(target.shape.hidden_size, request.loss, target.method)
+        return RatedPlan(choice, request.learning_rate or (rate,), [choice.plan.head])
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
     usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)
     return RatedPlan(choice, request.learning_rate or usual)

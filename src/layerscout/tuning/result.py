@@ -237,6 +237,8 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
+        "head_start": "solved" if tuning.starts_solved else "random",
+        "head_end": "solved" if tuning.solves else "trained",
         "score": score,
         "best": scan.basis(score)[0] if scan is not None and known else None,
         "cache_limit": tuning.cache_limit,

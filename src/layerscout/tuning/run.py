@@ -12,7 +12,6 @@ from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.states import is_first_process
-from layerscout.tuning.contrasting import contrast_plan
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
@@ -29,6 +28,7 @@ from layerscout.tuning.stages import (
     solve_plan,
     train_plan,
 )
+from layerscout.tuning.staging import stage_plan
 
 if TYPE_CHECKING:
     from layerscout.plans import TuneOptions
@@ -73,7 +73,7 @@ def tune(
     """
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
-    request = resolve_request(TuneRequest, plan, given, "plan")
+    request = running.settle(resolve_request(TuneRequest, plan, given, "plan"))
     check_single(running.checkpoints, request)
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
@@ -132,6 +132,6 @@ def _tune_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
     if not rated.rates:
         return solve_plan(tuning, rated, pool(tuning, show), running)
     if rated.states is not None:
-        return contrast_plan(tuning, rated, hooks, number)
+        return stage_plan(tuning, rated, hooks, number)
     splits = compute_trunk(tuning, plan, (tuning.training, tuning.validation), show)
     return train_plan(tuning, rated, splits, hooks, number)

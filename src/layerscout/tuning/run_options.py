@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from layerscout.errors import (
     make_unknown_error,
 )
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
-from layerscout.models import check_formats
+from layerscout.models import SENTENCES, check_formats
 from layerscout.plans import (
     FULL,
     Options,
@@ -168,6 +168,13 @@ class RunOptions(Options):
         if self.track is not None:
             check_output_folder(self.logs)
 
+    def settle(self, request: TuneRequest) -> TuneRequest:
+        """Let a training end with a trained head where only such a model can be saved as asked."""
+        own = bool(self.checkpoints) or SENTENCES in self.formats
+        if own and request.head_end is None and request.loss is None:
+            return replace(request, head_end="trained")
+        return request
+
     def check_saving(self, tuning: Tuning) -> None:
         """Raise for formats that the model cannot have, and for checkpoints of epochs.
 
@@ -180,8 +187,8 @@ class RunOptions(Options):
         _check_count(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
         if tuning.solves:
             raise InputError(
-                "`checkpoints` need epochs, and a head alone is solved in none; leave them out, or "
-                "give `epochs` to train it"
+                "`checkpoints` need epochs, and a head that is solved has none; leave them out, or "
+                "give `epochs`, or `head_end` trained, to train it"
             )
         if tuning.saved_as != "checkpoint" or tuning.method.saved == "merged":
             raise InputError(

@@ -271,7 +271,7 @@ def train_run(
 
     with tracking(running.track, running.logs, label, about) as log:
         model, started = start_model(tuning, plan, seed).model, perf_counter()
-        if tuning.request.head_start == "solved":
+        if tuning.starts_solved:
             hooks.show("solving the head that it starts with", 0, 1)
             if not solve_start(tuning, model, splits[0]):
                 apart = "no state tells the training examples apart"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,9 @@ ENOUGH = 10_000
 SHARE = 0.3
 
 
-def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
+def solve_start(
+    tuning: Tuning, model: Any, training: Examples, rows: np.ndarray | None = None
+) -> bool:
     """Solve the last layer of a model that is to be trained, in place.
 
     A dense layer before it passes the features on, one by one, brought to one deviation.
@@ -33,6 +36,7 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
         tuning: of the model.
         model: as it would start otherwise, with what its method adds.
         training: what it is trained on; of words, with one answer for each.
+        rows: those of it that it is trained on, sorted; all if None.
 
     Returns:
         Whether rows can be told apart; otherwise the last layer is as it was.
@@ -40,7 +44,9 @@ def solve_start(tuning: Tuning, model: Any, training: Examples) -> bool:
     from layerscout.scores import solve_head
 
     encoder, (*dense, last) = tuning.encoder, list_head_layers(model)
-    rows = np.arange(0, len(training), -(-len(training.answers) // ENOUGH))
+    rows = np.arange(len(training)) if rows is None else rows
+    answered = len(training.answers) * len(rows) / len(training)
+    rows = rows[:: max(1, ceil(answered / ENOUGH))]
     if len(dense) == 1 and encoder.family.final_norm is None:
         states = read_inputs(encoder, model, training, rows, dense[0], last).flatten(0, -2)
         averaged = encoder.family.averaged

@@ -1,13 +1,13 @@
-"""A contrastive stage: blocks that bring texts of a class together, and a head solved on that.
+"""Trainings whose head is solved in the end: blocks are trained, and a head on what they then give.
 
-The states of the rows that a stage saw tell their classes apart far better than those of new rows,
-so whatever is chosen or reported comes from rows that it did not see.
+The states of rows that were trained on tell their classes apart far better than those of new rows,
+so whatever is chosen or reported comes from rows that a training did not see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,9 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.data import Split, balance_batches, make_targets, require_validation
+from layerscout.data import (
+    Split,
+    balance_batches,
+    make_targets,
+    require_validation,
+    shuffle_batches,
+    shuffle_plainly,
+)
 from layerscout.models import find_output, use_seed
-from layerscout.plans import Classifier, Plan, learning_rate_at
+from layerscout.plans import Classifier, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, follow_first, read_inputs
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.snapshots import RunSnapshots
@@ -43,17 +50,18 @@ from layerscout.tuning.stages import (
     start_model,
     try_rates,
 )
+from layerscout.tuning.starting import solve_start
 from layerscout.tuning.stepping import Epoch, Run, Stepper
 
-# Labelled rows from which on the validation rows judge the stage, which then sees the others alone.
-# Fewer are too few to give any away: two halves judge each other, and the stage that counts sees
+# Labelled rows from which on the validation rows judge a training, which sees the others alone.
+# Fewer are too few to give any away: two halves judge each other, and the training that counts sees
 # all of them.
 ENOUGH = 500
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """The labelled rows of a contrastive stage.
+    """The labelled rows of a training whose head is solved in the end.
 
     Attributes:
         examples: training and then validation rows, with what the trunk computed.
@@ -93,8 +101,8 @@ class Stage:
     output: str
 
 
-def contrast_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
-    """Train the blocks of a plan contrastively with every rate and seed, and keep the best.
+def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
+    """Train the blocks of a plan with every rate and seed, solve the head, and keep the best.
 
     Args:
         tuning: what every stage starts from.
@@ -109,7 +117,7 @@ def contrast_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -
     labelled = _gather(tuning, rated.choice.plan, hooks)
     stages = labelled.stages
 
-    def contrast(rate: float, seed: int, name: str) -> tuple[Run, tuple[Stage, Solution] | None]:
+    def run_stages(rate: float, seed: int, name: str) -> tuple[Run, tuple[Stage, Solution] | None]:
         done: list[Stage] = []
         for rows in stages:
             run, place = Run(rate, seed), (len(done) + 1, len(stages))
@@ -118,7 +126,7 @@ def contrast_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -
                 return run, None
         return _solve(tuning, rated.choice.plan, labelled, done)
 
-    runs, kept, found = try_rates(tuning, rated, number, contrast)
+    runs, kept, found = try_rates(tuning, rated, number, run_stages)
     assert found is not None, "its run came to the end"
     stage, solution = found
     parameters = {**stage.parameters, **list_parameters(solution, stage.output)}
@@ -136,6 +144,11 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     beside = len(tuning.plans) > 1 or hooks.running.measure != "all"
     if len(examples) < ENOUGH and not beside:
         parts = deal_texts(split, answers, groups=2)[0]
+        if parts.max() < 1:
+            raise UnsolvableError(
+                f"all {len(parts)} labelled examples of {tuning.task.name} have the same text, so "
+                "they cannot judge each other; give other texts, or `head_end` trained"
+            )
         return Labelled(examples, split, parts, parts, whole=True)
     parts = np.where(np.arange(len(examples)) < len(training), -1, 0)
     folds = np.full(len(parts), -1)
@@ -171,10 +184,14 @@ def _train_stage(
     classifier: Classifier = "mean-linear" if find_form(tuning).head is None else "family"
     model = start_model(tuning, plan, run.seed, classifier).model
     output, layer = find_output(model)
-    layer.requires_grad_(False)
-    groups = [rows[own] for own in _group(examples.answers.labels[rows])]
     steps, started = settings.steps(len(tuning.training)), perf_counter()
-    with use_seed(run.seed), passing_on(layer):
+    with ExitStack() as within:
+        within.enter_context(use_seed(run.seed))
+        if settings.loss == "contrastive":
+            layer.requires_grad_(False)
+            within.enter_context(passing_on(layer))
+        elif tuning.starts_solved:
+            solve_start(tuning, model, examples, rows)
         factors = list_rate_factors(tuning, model, plan, rate)
         stepper = Stepper(tuning.encoder, model, examples, settings, factors, run.seed)
         snapshots = None
@@ -184,13 +201,13 @@ def _train_stage(
         if not run.curve and not run.diverged:
             losses: list[float] = []
             model.train()
-            for batch in islice(balance_batches(groups, settings.step_size, stepper.order), steps):
+            for batch in islice(_draw(settings, examples, rows, stepper.order), steps):
                 share = learning_rate_at(len(losses), steps, settings.warmup, settings.schedule)
                 losses.append(stepper.step(batch, rate * share))
                 if not isfinite(losses[-1]):
                     run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {steps}")
                     break
-                label = f"bringing texts of a class together, {plan.notation}"
+                label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
                 hooks.show(label, (number - 1) * steps + len(losses), stages * steps)
             else:
                 run.curve = [Epoch(1, loss := float(np.mean(losses)), loss, -loss)]
@@ -207,6 +224,22 @@ def _train_stage(
     features = read_inputs(tuning.encoder, model, examples, everything, layer, layer)
     run.seconds["evaluate"] = perf_counter() - started
     return Stage(run, stepper.kept, features.numpy(), output)
+
+
+def _draw(
+    settings: Settings, examples: Examples, rows: np.ndarray, order: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Draw batches of some rows without end: with classes in balance where they are compared."""
+    size = settings.step_size
+    if settings.loss == "contrastive":
+        groups = _group(examples.answers.labels[rows])
+        yield from (rows[batch] for batch in balance_batches(groups, size, order))
+    while True:
+        if settings.batching == "shuffled":
+            batches = shuffle_plainly(len(rows), size, order)
+        else:
+            batches = shuffle_batches(examples.lengths[rows], size, order)
+        yield from (rows[batch] for batch in batches)
 
 
 @contextmanager
@@ -251,7 +284,7 @@ def _solve(
         labelled.parts,
         labelled.folds,
         (states[-1][rows], y[rows]),
-        classes=len(tuning.task.labels),
+        classes=len(tuning.task.labels) or 1,
         bias=form.bias,
         balanced=tuning.settings.class_weights is not None,
     )

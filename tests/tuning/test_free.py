@@ -50,6 +50,8 @@ def test_both_are_judged_on_rows_that_neither_saw(bert, kind):
     difference, interval = find_difference(metric, y, (head, trained))
     assert free["difference"] == pytest.approx(difference, abs=0.02)
     assert free["interval"] == pytest.approx(interval, abs=0.05)
+    more = result.content["more"]["texts"]
+    assert (more["state"], more["examples"]) == (free["state"], 120)
     # Whatever was asked for by name is kept.
     assert not free["kept"] and free["training"] is None and result.content["solved"] is None
     assert ("no better" in describe_free(result.content)) is not free["better"]

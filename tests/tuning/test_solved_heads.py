@@ -13,7 +13,7 @@ from conftest import whole_only
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_interval
 from layerscout.models import Encoder
-from layerscout.reporting import describe_calibration, render_result
+from layerscout.reporting import describe_calibration, describe_more, render_result
 from layerscout.scanning import scan
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
@@ -96,6 +96,10 @@ def test_the_saved_model_is_the_head_solved_on_all_labelled_rows(bert, kind, tmp
     assert (solved["examples"], solved["judged"], solved["folds"]) == (120, 120, 5)
     value = evaluate(task.metric, y, again.held_out)
     assert content["metrics"][task.metric] == pytest.approx(value, abs=1e-3)
+    more = content["more"]["texts"]
+    assert (more["state"], more["examples"], more["more"]) == (solved["state"], 120, 100)
+    assert f"- Outlook: {describe_more(content)}" in card
+    assert "What more would bring" in render_result(content)
     low, high = content["interval"]
     wide = find_interval(task.metric, y, again.held_out, folds=5)
     assert (low, high) == pytest.approx(wide, abs=1e-3)

@@ -207,6 +207,7 @@ def test_the_saved_head_of_choices_is_the_solved_one(bert, tmp_path):
     tune(bert, task, "head:best", progress=False).save(tmp_path / "out")
     content = json.loads((tmp_path / "out" / "result.json").read_text())
     assert content["solved"]["examples"] == content["solved"]["judged"] == 90
+    assert content["more"]["texts"]["examples"] == 90
     rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet")
     assert rows["split"].tolist() == ["training"] * 60 + ["validation"] * 30 + ["test"] * 30
     model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "out" / "model").eval()

@@ -204,6 +204,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         say(console, free, "" if content["free"]["better"] else "bold yellow")
     if words and better:
         say(console, words)
+    if (more := reporting.describe_more(content)) is not None:
+        say(console, more)
     seconds = content["seconds"]
     if (calibration := reporting.describe_calibration(content)) is not None:
         say(console, calibration)

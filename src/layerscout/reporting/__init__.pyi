@@ -93,6 +93,7 @@ from .words import (
     count_read as count_read,
     describe_calibration as describe_calibration,
     describe_free as describe_free,
+    describe_more as describe_more,
     describe_speed as describe_speed,
     find_stage as find_stage,
     format_number as format_number,

@@ -20,6 +20,7 @@ from layerscout.reporting.charts import (
     encode_values,
     lay_out_entries,
     layer_rows,
+    list_ends,
     place_side_by_side,
     place_ticks,
     save_chart,
@@ -37,6 +38,7 @@ from layerscout.reporting.words import (
     format_entries,
     format_number,
     name_constant_answer,
+    name_examples,
     name_measure,
     read_calibration,
     start_line,
@@ -267,6 +269,37 @@ def draw_reliability(content: Mapping[str, Any]) -> list[alt.LayerChart]:
     ]
     text = "Share of predictions that came true by their probability; dashed: as many as it says."
     return [layer_rows(rows, layers, text, height=300)]
+
+
+def draw_more(content: Mapping[str, Any]) -> list[alt.LayerChart]:
+    """Draw the learning curve of the free head and where it leads, where that is known."""
+    if (more := (content.get("more") or {}).get("texts")) is None:
+        return []
+    name, examples = name_measure(content), name_examples(content["task"]["kind"])
+    solved, ahead = more["curve"], more["ahead"]
+    shown = [
+        row[end] for row in [*solved, *ahead] for end in ("value", "low", "high") if end in row
+    ]
+    base = alt.Chart().encode(
+        alt.X("examples:Q", title=f"labelled {examples}", axis=alt.Axis(grid=False, tickCount=6)),
+        encode_values("value", f"{name} on {examples} left out", 20, shown),
+    )
+    line, led = (
+        base.properties(data=alt.InlineData(values=rows)) for rows in ([solved[-1], *ahead], ahead)
+    )
+    tooltips = [alt.Tooltip("examples:Q", format=",.0f"), *list_ends("value", name)]
+    layers = [
+        led.mark_area(color=BEST, opacity=0.2, aria=False).encode(alt.Y("low:Q"), alt.Y2("high:Q")),
+        line.mark_line(color=BEST, strokeDash=[6, 4], strokeWidth=2),
+        base.mark_line(color=CURVE, strokeWidth=2),
+        base.mark_point(color=CURVE, filled=True, size=50, opacity=1).encode(tooltip=tooltips[:2]),
+        led.mark_point(opacity=0, size=300).encode(tooltip=tooltips),
+    ]
+    text = (
+        f"{name} of heads that were solved on a quarter, half and all of the {examples} of the "
+        f"other folds; dashed: from {more['examples']:,} on, where that leads, with its interval."
+    )
+    return [layer_rows(solved, layers, text, height=220)]
 
 
 def draw_truncation(content: Mapping[str, Any]) -> alt.LayerChart:

@@ -33,6 +33,7 @@ from layerscout.reporting.evaluation import (
 )
 from layerscout.reporting.figures import (
     draw_epochs,
+    draw_more,
     draw_moves,
     draw_panel,
     draw_reliability,
@@ -71,6 +72,7 @@ from layerscout.reporting.words import (
     count_judged,
     count_read,
     describe_free,
+    describe_more,
     describe_quality,
     describe_speed,
     find_stage,
@@ -312,6 +314,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         *_show_names(content),
         Section("Errors", table=tabulate_errors(content)),
         _show_calibration(content),
+        _show_more(content),
     ]
     seconds, used = content["seconds"], content["memory"].get("used")
     listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
@@ -337,6 +340,12 @@ def _show_names(content: Content) -> list[Section]:
     table = tabulate_by_name(content)
     title = "By name" if table is None else f"By {table.columns[0].lower()}"
     return [Section(title, table=table), Section("Confusions", table=tabulate_confusion(content))]
+
+
+def _show_more(content: Content) -> Section:
+    """Show what more labelled texts would bring."""
+    said = [f"{start_line(line)}." for line in filter(None, [describe_more(content)])]
+    return Section("What more would bring", said, draw_more(content))
 
 
 def _show_calibration(content: Content) -> Section:

@@ -159,8 +159,7 @@ def describe_interval(content: Mapping[str, Any]) -> str:
 
 def describe_difference(metric: str, difference: float, interval: Sequence[float] | None) -> str:
     """Say how far the better of two models is above the other on the same examples."""
-    # In points of a share; a correlation as it is.
-    size, digits, unit = (1, 3, "") if metric in SIGNED else (100, 1, " points")
+    size, digits, unit = _choose_unit(metric)
     gap = f"{size * abs(difference):.{digits}f}{unit}"
     if interval is None:
         return gap
@@ -168,6 +167,41 @@ def describe_difference(metric: str, difference: float, interval: Sequence[float
     ends = sorted(-end if difference < 0 else end for end in interval)
     span = " to ".join(f"{size * end:.{digits}f}".replace("-", "−") for end in ends)
     return f"{gap} (95 % interval {span})"
+
+
+def _choose_unit(metric: str) -> tuple[int, int, str]:
+    """Return what differences of a metric are multiplied by, their decimals, and their unit.
+
+    In points of a share; a correlation as it is.
+    """
+    return (1, 3, "") if metric in SIGNED else (100, 1, " points")
+
+
+# What more examples bring at most where it is called little, as a share.
+LITTLE = 0.02
+
+
+def describe_more(content: Mapping[str, Any]) -> str | None:
+    """Say what more labelled examples would bring; None where that is not known.
+
+    Args:
+        content: of `result.json`.
+    """
+    if (more := (content.get("more") or {}).get("texts")) is None:
+        return None
+    size, digits, unit = _choose_unit(content["metric"])
+    gain, low, high = (
+        f"{size * each:+.{digits}f}".replace("-", "−") for each in (more["gain"], *more["interval"])
+    )
+    examples = name_examples(content["task"]["kind"])
+    added = f"{more['more']:,} more {examples}"
+    if not more["flat"]:
+        said = f"{added} would bring about {gain}{unit} ({low} to {high})"
+    elif more["interval"][1] < LITTLE:
+        said = f"more {examples} would bring little: {added} at most {high}{unit}"
+    else:
+        said = f"what {added} would bring cannot be told: {low} to {high}{unit}"
+    return f"{said} of {name_measure(content)}, by the learning curve of the free head"
 
 
 def describe_free(content: Mapping[str, Any]) -> str | None:

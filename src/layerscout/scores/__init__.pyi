@@ -74,6 +74,7 @@ from .solving import (
     SolvedHead as SolvedHead,
     solve_apart as solve_apart,
     solve_head as solve_head,
+    solve_path as solve_path,
 )
 from .state import State as State
 from .table import (

@@ -317,8 +317,9 @@ def solve_path(
     classes: int | None = None,
     bias: bool = True,
     balanced: bool = False,
+    shrinkages: Sequence[float] = SHRINKAGES,
 ) -> list[LinearHead]:
-    """Solve a head on all rows for each of `SHRINKAGES`, features brought to one deviation.
+    """Solve a head on all rows for each of some shrinkages, features brought to one deviation.
 
     With Σ the covariance of the features (within classes, where rows have one each) and s its mean
     variance, Σ_λ = (1 − λ)Σ + λ s I. Of class k with mean μ_k and share π_k the logit is
@@ -351,7 +352,7 @@ def solve_path(
         solve = _prepare_numbers(X, y)
     constant = _prepare_constant(X, mean * inverse) if not (bias or chosen) else None
     heads = []
-    for shrinkage in SHRINKAGES:
+    for shrinkage in shrinkages:
         weights, start = solve(shrinkage)
         weights = weights * inverse
         start = start - weights @ mean

@@ -44,6 +44,7 @@ class Settled:
         judged: what the model says of rows; None where only the metric or the speed is measured.
         free: what `result.json` holds of the free head; None where there is none beside.
         training: what was trained and is not kept.
+        pooled: what the free head was solved from, beside a training.
     """
 
     tuning: Tuning
@@ -53,6 +54,7 @@ class Settled:
     judged: Judged | None
     free: Mapping[str, Any] | None = None
     training: TunedPlan | None = None
+    pooled: Pooled | None = None
 
 
 def settle_kept(
@@ -75,7 +77,7 @@ def settle_kept(
         pooled = pool(tuning, show)
         free = _compare(tuning, pooled, judged, tuned[0].solution)
         free = follow_first(lambda: free)  # so that all keep the same model
-        trained = replace(trained, free=free)
+        trained = replace(trained, free=free, pooled=pooled)
         if free["better"] or not may_keep_free(tuning, running):
             return trained
         tuning = keep_free(tuning)

@@ -134,6 +134,7 @@ class Result:
 def make_result(
     settled: Settled,
     judged: Judgement,
+    more: Mapping[str, Any] | None,
     memory: Mapping[str, Any],
     training: str | None,
     warned: Sequence[str],
@@ -143,6 +144,7 @@ def make_result(
     Args:
         settled: what is kept.
         judged: what it reaches.
+        more: what more texts would bring.
         memory: what training took, in bytes.
         training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
@@ -191,6 +193,7 @@ def make_result(
         **judged.content,
         "memory": memory,
         "free": free,
+        "more": {"texts": more},
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
         "settings": _list_settings(tuning, training),
         "given": describe_given(tuning.request),

@@ -14,6 +14,7 @@ from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.states import is_first_process
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
+from layerscout.tuning.learning_curve import learn_more
 from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
 from layerscout.tuning.resolve import RatedPlan, Tuning, resolve
 from layerscout.tuning.result import Result, make_result
@@ -113,13 +114,14 @@ def tune(
         warnings += running.warn_of_unsaved()
         with keeping_trained(snapshots, "judging it"):
             settled = settle_kept(tuning, tuned, running, show)
+            more = learn_more(settled) if running.measure == "all" else None
             used = measure_memory(device, peak=True)  # before what only measures the model
             show("done" if running.measure == "metric" else "judging it", 0, 1)
             judgement = judge(
                 settled.tuning, settled.tuned, settled.model, settled.judged, running.measure
             )
             memory = {"predicted": predicted, "used": used, "before": before}
-            result = make_result(settled, judgement, memory, name, warnings)
+            result = make_result(settled, judgement, more, memory, name, warnings)
         log_warnings(__name__, result.warnings)
         # Locked until the result is saved.
         kept = None if snapshots is None else replace(snapshots, lock=lock.pop_all())

@@ -262,6 +262,19 @@ def find_form(tuning: Tuning) -> Form:
     return tuning.form
 
 
+def read_labelled(
+    tuning: Tuning, pooled: Pooled, state: int, parts: int
+) -> tuple[np.ndarray, Targets, np.ndarray, np.ndarray]:
+    """Return all labelled rows as a head on a state reads them, answers, folds, and other parts.
+
+    These are dealt as the folds are, `parts` of them.
+    """
+    split = tuning.task.train.join(require_validation(tuning.task))
+    answers = _answer(tuning, split)
+    rows = _Chosen(list(pooled.splits.values()), [state], find_form(tuning), answers.choices)
+    return rows[0], answers, deal_texts(split, answers), deal_texts(split, answers, parts)
+
+
 def _answer(tuning: Tuning, split: Split) -> Targets:
     return make_targets(split, tuning.task.kind, tuning.task.labels)
 

@@ -28,7 +28,7 @@ MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 
 
 # Where the head is solved in the end: examples of a step; steps and epochs at least.
-STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 100, 4
+STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 80, 4
 
 
 def _check_threshold(name: str, value: Any) -> float | str:

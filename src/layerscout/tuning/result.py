@@ -330,7 +330,7 @@ def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) ->
     weights = solution.solved.head
     trainable = weights.weights.size + weights.bias.size
     if plan.tuned or plan.embeddings:
-        stages = 1 if solution.judged.folds == 1 else solution.judged.folds + 1
+        stages = 1 if solution.judged.folds == 1 else 2  # two halves, and all
         passed = cost(plan, shape, replace(work, epochs=stages * work.epochs), tuning.method)
         trainable = passed.trainable
     else:

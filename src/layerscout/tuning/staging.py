@@ -83,6 +83,11 @@ class Labelled:
         seen = [np.flatnonzero(self.parts != part) for part in range(self.parts.max() + 1)]
         return [*seen, np.arange(len(self.parts))] if self.whole else seen
 
+    def share_steps(self, steps: int) -> list[int]:
+        """Return the steps of each stage: those of the last one, of fewer rows fewer."""
+        sizes = [len(rows) for rows in self.stages]
+        return [max(1, round(steps * size / sizes[-1])) for size in sizes]
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
@@ -120,7 +125,7 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
     def run_stages(rate: float, seed: int, name: str) -> tuple[Run, tuple[Stage, Solution] | None]:
         done: list[Stage] = []
         for rows in stages:
-            run, place = Run(rate, seed), (len(done) + 1, len(stages))
+            run, place = Run(rate, seed), len(done) + 1
             done.append(_train_stage(tuning, rated, labelled, rows, run, hooks, name, place))
             if run.diverged:
                 return run, None
@@ -164,7 +169,7 @@ def _train_stage(
     run: Run,
     hooks: Hooks,
     name: str,
-    place: tuple[int, int],
+    place: int,
 ) -> Stage:
     """Train the blocks on some rows, and read what the head is given of all of them.
 
@@ -176,15 +181,16 @@ def _train_stage(
         run: with its learning rate and seed; it gets what the steps come to.
         hooks: what is shown and written.
         name: of its snapshots.
-        place: which of how many stages it is.
+        place: which of the stages it is, from 1.
     """
-    rate, (number, stages) = run.learning_rate, place
+    rate, number = run.learning_rate, place
     assert rate is not None, "it is trained"
     plan, settings, examples = rated.choice.plan, tuning.settings, labelled.examples
     classifier: Classifier = "mean-linear" if find_form(tuning).head is None else "family"
     model = start_model(tuning, plan, run.seed, classifier).model
     output, layer = find_output(model)
-    steps, started = settings.steps(len(tuning.training)), perf_counter()
+    steps = labelled.share_steps(settings.steps(len(tuning.training)))
+    own, started = steps[number - 1], perf_counter()
     with ExitStack() as within:
         within.enter_context(use_seed(run.seed))
         if settings.loss == "contrastive":
@@ -201,14 +207,14 @@ def _train_stage(
         if not run.curve and not run.diverged:
             losses: list[float] = []
             model.train()
-            for batch in islice(_draw(settings, examples, rows, stepper.order), steps):
-                share = learning_rate_at(len(losses), steps, settings.warmup, settings.schedule)
+            for batch in islice(_draw(settings, examples, rows, stepper.order), own):
+                share = learning_rate_at(len(losses), own, settings.warmup, settings.schedule)
                 losses.append(stepper.step(batch, rate * share))
                 if not isfinite(losses[-1]):
-                    run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {steps}")
+                    run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {own}")
                     break
                 label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
-                hooks.show(label, (number - 1) * steps + len(losses), stages * steps)
+                hooks.show(label, sum(steps[: number - 1]) + len(losses), sum(steps))
             else:
                 run.curve = [Epoch(1, loss := float(np.mean(losses)), loss, -loss)]
             stepper.kept = {key: p.detach().clone() for key, p in stepper.trained.items()}

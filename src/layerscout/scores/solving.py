@@ -8,7 +8,7 @@ serves all shrinkages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -194,18 +194,17 @@ def solve_apart(
             logits[number, own] = head(H[own])
     own_y, weights = y[aside], _weigh(y, aside, balanced)
     # Where the rows of a class came together, logits are hundreds, out of any factor's reach.
-    units = [1 / (float(said[aside].std()) or 1.0) for said in logits]
-    if y.dtype.kind == "f":
-        units = [1.0] * len(units)
+    size = 1.0 if y.dtype.kind == "f" else float(logits[:, aside].std()) or 1.0
     candidates = []
-    for shrinkage, said, unit in zip(SHRINKAGES, logits[:, aside], units, strict=True):
-        losses = weights * _find_calibrated(own_y, said * unit, weights)
-        candidates.append(_Candidate(0, shrinkage, said * unit, losses))
+    for shrinkage, said in zip(SHRINKAGES, logits[:, aside] / size, strict=True):
+        losses = weights * _find_calibrated(own_y, said, weights)
+        candidates.append(_Candidate(0, shrinkage, said, losses))
 
     def solve_kept(s: int) -> list[LinearHead]:
-        return [head.scale(unit) for head, unit in zip(solve(*kept), units, strict=True)]
+        return [head.scale(1 / size) for head in solve(*kept)]
 
-    return _choose(candidates, aside, own_y, folds[aside], weights, solve_kept)
+    chosen = _choose(candidates, aside, own_y, folds[aside], weights, solve_kept)
+    return replace(chosen, factor=chosen.factor / size, factors=chosen.factors / size)
 
 
 def _weigh(y: np.ndarray, aside: np.ndarray, balanced: bool) -> Float64[np.ndarray, " m"]:

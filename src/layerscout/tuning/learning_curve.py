@@ -162,7 +162,7 @@ def find_curve(
     texts = np.arange(n) if tags is None else tags.sentences
     count, used = len(np.unique(texts)), max(1, min(FOLDS, ENOUGH * FOLDS // n))
     folds = np.where(folds < used, folds, -1)
-    aside, options = np.flatnonzero(folds[0] >= 0), {}
+    aside, options = np.flatnonzero(folds[0] >= 0), dict[str, Any]()
     left, units = np.unique(texts[aside], return_inverse=True)
     if len(left) < FEWEST:
         return None
@@ -198,7 +198,7 @@ def _leave_out(
     Returns:
         Logits, and the share of all rows that heads were solved on; None where those are too few.
     """
-    logits, shares = np.zeros((len(y), 0)), []
+    logits, shares = np.zeros((len(y), 0)), list[float]()
     for fold in np.unique(deal[deal >= 0]):
         own = deal == fold
         few = chosen & ~own

@@ -499,17 +499,64 @@ def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
     return Section("Heads that are solved", "\n\n".join(lines))
 
 
+def timing(models: Sequence[str], shared: Path, folder: Path) -> Section:
+    """Compare what tunings are estimated to take with what they take, and limits with that."""
+    texts, out = folder / "texts.parquet", folder / "out"
+    ratios, overruns, rows = [], [], []
+
+    def run(model: str, plan: str, *more: str) -> tuple[float, Mapping[str, Mapping[str, float]]]:
+        clear_cache()
+        tune = [*LAYERSCOUT, "tune", model, str(texts), "--plan", plan, "--overwrite"]
+        started = time.perf_counter()
+        subprocess.run([*tune, "-o", str(out), *more], check=True, stdout=subprocess.DEVNULL)
+        took = time.perf_counter() - started
+        return took, json.loads((out / "result.json").read_text())["time"]
+
+    for name, examples in (("trec6", 64), ("ag_news", 100)):
+        task = ls.Task.load(shared / "data" / name)
+        split = drawn(task, examples)
+        labels = [task.labels[label] for label in split.labels]
+        pd.DataFrame({"text": split.texts, "label": labels}).to_parquet(texts)
+        for model in models:
+            for plan in ("head:best", "top:1", "top:3", "auto", "full"):
+                took, spent = run(model, plan)
+                expected = spent["estimate"]
+                share = sum(expected.values()) / sum(spent["seconds"][phase] for phase in expected)
+                limit = 0.7 * took
+                within = ""
+                if plan != "head:best":  # which has nothing to shorten
+                    overruns.append(run(model, plan, "--time", f"{limit:.1f}s")[0] / limit)
+                    within = f"{overruns[-1]:.2f}"
+                ratios.append(share)
+                each = f"{name}, {examples}", Path(model).name, plan, f"{took:.1f} s"
+                rows.append([*each, f"{share:.2f}", within])
+                print(*rows[-1], sep=", ", file=sys.stderr, flush=True)
+    near = sum(0.75 <= share <= 1.25 for share in ratios)
+    text = (
+        f"The estimates of {near} of {len(ratios)} runs are within 25 % of what these took, the "
+        f"median is {statistics.median(ratios):.2f} of it. With 0.7 of its time as the limit, a "
+        f"run took at most {max(overruns):.2f} of that. Target: 90 %, and 1.10.\n\n"
+        + table(["texts", "model", "plan", "took", "estimate / took", "limited / limit"], rows)
+    )
+    return Section("Estimates and limits of time", text)
+
+
 def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--solved", metavar="MODEL")
+    parser.add_argument("--times", metavar="MODEL", help="beside MiniLM")
     parser.add_argument("--memory", nargs=2, metavar=("STRATEGY", "MODEL"))
     arguments = given(parser)
     size = BRIEF if arguments.brief else WHOLE
     split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), size.examples)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
-        if arguments.solved:
-            section = solving(arguments.solved, arguments.shared, size, Path(folder))
+        if arguments.solved or arguments.times:
+            if arguments.solved:
+                section = solving(arguments.solved, arguments.shared, size, Path(folder))
+            else:
+                models = str(arguments.shared / "models" / "all-MiniLM-L6-v2"), arguments.times
+                section = timing(models, arguments.shared, Path(folder))
             print(f"## {section.title}\n\n{section.text}")
             return
         if arguments.memory:

@@ -101,6 +101,15 @@ def follow_examples(show: Show, stage: str, lengths: np.ndarray, choices: int = 
     return advance
 
 
+def write_duration(seconds: float) -> str:
+    """Write how long something takes, about."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
+
+
 def say(line: str) -> None:
     """Print a line on standard error, quiet or not."""
     print(f"layerscout: {line}", file=sys.stderr, flush=True)

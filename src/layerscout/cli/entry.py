@@ -8,6 +8,7 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from time import perf_counter, process_time
 from typing import Annotated, Any
 
 import typer
@@ -65,7 +66,8 @@ def main() -> None:
     wait_passively()
     try:
         _check_arguments()
-        app()
+        # The interpreter was at work before; verbs find it as `obj` of their context.
+        app(obj=perf_counter() - process_time())
     except OSError as error:  # such as a full disk behind standard output
         if error.errno == errno.ENAMETOOLONG:
             name = f"{error.filename!s:.60}..."

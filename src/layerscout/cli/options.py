@@ -66,6 +66,7 @@ METAVARS: Mapping[str, str] = {
     "study.data": "DIR",
     "test": "FILE",
     "threshold": "P",
+    "time": "TIME",
     "tune.seed": "S[,S...]",
 }
 
@@ -151,6 +152,7 @@ def _make_parameter(group: Any, name: str, declared: Declaration, verb: str) -> 
         parts = [kind] if get_origin(kind) is Literal else get_args(kind) or (kind,)
         part, *more = (part for part in parts if part is not NoneType)
         read = not more and (part in (int, float) or get_origin(part) is Literal)
+        read &= "str" not in (declared.takes or "")
         kind = (part if read else str) | None
     shown = declared.shown
     if shown is None:

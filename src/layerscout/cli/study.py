@@ -31,6 +31,7 @@ from layerscout.cli.groups import (
 )
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.plans import option
+from layerscout.progress import write_duration
 
 if TYPE_CHECKING:
     from layerscout.studies import Cell, Estimate, Recipe, Reported, Study, Trial
@@ -192,7 +193,7 @@ def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printi
         console,
         f"{len(estimate.trials):,} trials, {len(estimate.done):,} of them done; {whole:.3g} FLOPs, "
         f"{whole / (uncached or 1):.0%} of the cost without shared trunks. About "
-        f"{_format_time(left / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
+        f"{write_duration(left / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
         f"({estimate.reason}).",
     )
     if estimate.assumed:
@@ -229,17 +230,9 @@ def _tabulate_estimate(estimate: Estimate) -> tuple[list[str], list[list[str]]]:
         unique = list(dict.fromkeys(keys))
         flops, done = estimate.flops(unique), sum(key in estimate.done for key in unique)
         counted = [f"{len(unique):,}", f"{done:,}", f"{flops / 1e12:,.1f}"]
-        rows.append([*(name[n] for n in shown), *counted, _format_time(flops / estimate.speed)])
+        rows.append([*(name[n] for n in shown), *counted, write_duration(flops / estimate.speed)])
     headings = ["grid", *AXES.values()]
     return [*(headings[n] for n in shown), "trials", "done", "TFLOPs", "time"], rows
-
-
-def _format_time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"
 
 
 def _run(

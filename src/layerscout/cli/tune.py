@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import get_current_context
 
 from layerscout.cli.console import (
     EscapingConsole,
@@ -126,6 +127,7 @@ def tune(
                 logs=output / "logs",
                 output=output,
                 overwrite=running.overwrite,
+                since=get_current_context().find_root().obj,
                 progress=not printing.quiet,
             )
         except tuning.AlreadyDoneError as done:

@@ -233,6 +233,18 @@ def check_count(name: str, value: Any, *, words: Sequence[str]) -> int | str:
     return check_integer(name, value, 1, remedy=f"'{words[0]}' takes all of them")
 
 
+def check_duration(name: str, value: Any) -> float:
+    """Check seconds, or text such as 90s, 10m or 2h, and return the seconds."""
+    units = {"": 1, "s": 1, "m": 60, "h": 3600}
+    written = value.strip().lower() if isinstance(value, str) else None
+    if written is not None:
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh]?)", written)
+        if found is None:
+            raise InputError(f"`{name}` takes a time such as 90s, 10m or 2h, got {value!r:.60}")
+        value = float(found[1]) * units[found[2]]
+    return check_number(name, value, "above 0", lambda seconds: seconds > 0)
+
+
 def check_several(
     name: str, value: Any, *, check: Check, read: type[int] | type[float], repeated: bool = False
 ) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from layerscout.plans.options import (
     RATES,
     SEED,
     Options,
+    check_duration,
     check_known,
     check_several,
     option,
@@ -88,6 +89,9 @@ class TuneRequest(Settings):
         None, lambda name, value: dict(value), nested=METHODS
     )
     """Options of the method, by name."""
+    time: float | None = option(None, check_duration, takes="float | str | None")
+    """How long all may take, such as 90s, 10m or 2h: a training that would take longer is planned
+    with fewer steps, and the free head is kept where none fits."""
     keep_adapter: bool = option(False)
     """Save LoRA as a peft adapter instead of merging it."""
     classifier: Classifier | None = option(None, shown="family")

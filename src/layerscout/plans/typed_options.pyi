@@ -84,6 +84,10 @@ class TuneOptions(TypedDict, total=False):
     method_options: Mapping[str, Any] | None
     """Options of the method, by name."""
 
+    time: float | str | None
+    """How long all may take, such as 90s, 10m or 2h: a training that would take longer is planned
+    with fewer steps, and the free head is kept where none fits."""
+
     keep_adapter: bool
     """Save LoRA as a peft adapter instead of merging it."""
 
@@ -174,6 +178,10 @@ class TuneOptions(TypedDict, total=False):
     """What is measured of the kept model: only the "metric" that counts, which needs no further
     pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split
     too."""
+
+    since: float | None
+    """What `time.perf_counter()` said when the `time` began that all may take; by default the call
+    begins it."""
 
 class ScanOptions(TypedDict, total=False):
     """Options of `layerscout.scan`."""

@@ -70,6 +70,8 @@ from .probes import (
 from .quality import Quality as Quality
 from .score import DEFAULT as DEFAULT, Score as Score
 from .solving import (
+    SHORTLIST as SHORTLIST,
+    SHRINKAGES as SHRINKAGES,
     LinearHead as LinearHead,
     SolvedHead as SolvedHead,
     solve_apart as solve_apart,

@@ -30,7 +30,7 @@ from layerscout.tuning.solving import (
     solve_beside,
     solve_without,
 )
-from layerscout.tuning.stages import TunedPlan, solve_plan
+from layerscout.tuning.stages import Hooks, TunedPlan, solve_plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +57,42 @@ class Settled:
     pooled: Pooled | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """The free head, solved before anything is trained: what there is where nothing else fits.
+
+    Attributes:
+        pooled: what it was solved from.
+        tuning: with the head as its first plan.
+        head: on all labelled rows.
+    """
+
+    pooled: Pooled
+    tuning: Tuning
+    head: TunedPlan
+
+
+def solve_first(tuning: Tuning, hooks: Hooks) -> Ready | None:
+    """Solve the free head; None where there can be none."""
+    if not (tuning.trains and can_keep_free(tuning, hooks.running)):
+        return None
+    with hooks.watch.measure("states"):
+        pooled = pool(tuning, hooks.show)
+    free = keep_free(tuning, "no training fits the time")
+    with hooks.watch.measure("solve"), suppress(UnsolvableError):
+        return Ready(pooled, free, solve_plan(free, free.plans[0], pooled, hooks.running))
+    return None
+
+
 def settle_kept(
-    tuning: Tuning, tuned: Sequence[TunedPlan], running: RunOptions, show: Show
+    tuning: Tuning, tuned: Sequence[TunedPlan], hooks: Hooks, ready: Ready | None = None
 ) -> Settled:
     """Settle what is kept: what was trained, or with `auto` the free head if that is as good.
 
     What was asked for by name is kept in any case, and so is what alone can have a format, the
     family's classifier or a shorter precision that was asked for.
     """
+    running, watch = hooks.running, hooks.watch
     trainable, model = load_kept(tuning, tuned[0])
     if running.measure not in ("predictions", "all"):
         round_weights(model, tuning.save_dtype)
@@ -74,14 +102,21 @@ def settle_kept(
     if running.measure != "all" or not tuning.free:
         return trained
     try:
-        pooled = pool(tuning, show)
-        free = _compare(tuning, pooled, judged, tuned[0].solution)
+        with watch.measure("states"):
+            pooled = pool(tuning, hooks.show) if ready is None else ready.pooled
+        with watch.measure("solve"):
+            free = _compare(tuning, pooled, judged, tuned[0].solution)
         free = follow_first(lambda: free)  # so that all keep the same model
         trained = replace(trained, free=free, pooled=pooled)
         if free["better"] or not may_keep_free(tuning, running):
             return trained
         tuning = keep_free(tuning)
-        head = solve_plan(tuning, tuning.plans[0], pooled, running)
+        with watch.measure("solve"):
+            head = (
+                solve_plan(tuning, tuning.plans[0], pooled, running)
+                if ready is None
+                else ready.head
+            )
     except InputError:  # no state tells rows apart
         return trained
     trainable, model = load_kept(tuning, head)
@@ -91,9 +126,15 @@ def settle_kept(
 
 
 def may_keep_free(tuning: Tuning, running: RunOptions) -> bool:
-    """Return whether the free head may be kept in place of the first plan."""
+    """Return whether the free head may be kept in place of the first plan, if that is no better."""
+    auto = read_plan(tuning.request.plan).is_auto and tuning.method == FULL
+    return auto and running.measure == "all" and can_keep_free(tuning, running)
+
+
+def can_keep_free(tuning: Tuning, running: RunOptions) -> bool:
+    """Return whether there is a free head that can have what was asked for besides the plan."""
     request = tuning.request
-    if running.measure != "all" or not tuning.free or not read_plan(request.plan).is_auto:
+    if not tuning.free or request.save_dtype not in (None, "float32"):
         return False
     if request.classifier == "family" and find_form(tuning).head is None:  # which reads the mean
         return False
@@ -101,16 +142,17 @@ def may_keep_free(tuning: Tuning, running: RunOptions) -> bool:
         check_formats(running.formats, keep_free(tuning).saves)
     except InputError:  # that the training alone can have
         return False
-    return tuning.method == FULL and request.save_dtype in (None, "float32")
+    return True
 
 
-def keep_free(tuning: Tuning) -> Tuning:
+def keep_free(tuning: Tuning, reason: str = "no training was better") -> Tuning:
     """Return a tuning with the free head as its first plan."""
     plan = Plan((), tuning.free[0]).on(tuning.encoder.blocks)
-    rated = RatedPlan(Choice(plan, "auto", "no training was better"), (), tuning.free)
+    rated = RatedPlan(Choice(plan, "auto", reason), (), tuning.free)
     return replace(
         tuning,
         plans=[rated, *tuning.plans[1:]],
+        method=FULL,
         saved_as=find_form(tuning).saved_as,
         free=(),
     )

@@ -37,7 +37,7 @@ from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
 from layerscout.tuning.baselines import judge_words
 from layerscout.tuning.calibration import calibrate_trained, describe_calibration
-from layerscout.tuning.machine import measure_speeds
+from layerscout.tuning.machine import measure_speeds, measures_speed
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import Measure
 from layerscout.tuning.solving import Judged
@@ -140,8 +140,7 @@ def judge(
             other_test, *_ = _judge_test(tuning, tuned[1], task.test, other, least)
     if judged is not None:
         calibration = describe_calibration(answers.labels, judged, tested)
-    # A head is solved in less time than that takes; how much it saves stands in its FLOPs.
-    if measure in ("speed", "predictions") or (measure == "all" and first.solution is None):
+    if measures_speed(measure, first.solution is not None):
         with make_accelerator().main_process_first():  # so that it is alone
             full = tuning.encoder.model if measure == "all" else None
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil, inf
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +27,43 @@ from layerscout.tuning.resolve import Tuning
 LEAST_EXAMPLES, MOST_EXAMPLES, SPEED_REPEATS = 8, 128, 3
 SPEED_SHARE, LEAST_SECONDS, MOST_SECONDS = 0.1, 0.5, 5.0
 WARMUP_EXAMPLES = 2
+
+
+# What a tuning does, in this order: all states of all rows, heads solved on them, states at the
+# cut, steps and the validations between them, judging what is kept, writing it.
+Phase = Literal["states", "solve", "trunk", "train", "judge", "save"]
+PHASES: tuple[Phase, ...] = ("states", "solve", "trunk", "train", "judge", "save")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Measures the phases of a tuning.
+
+    Attributes:
+        started: what `perf_counter` said when the tuning was asked for.
+        limit: seconds from then on that all may take.
+        seconds: by phase; also those until the work began ("load"), and of timing parts of it.
+    """
+
+    started: float
+    limit: float = inf
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the tuning was asked for."""
+        return perf_counter() - self.started
+
+    @contextmanager
+    def measure(self, phase: Phase | Literal["timing"]) -> Iterator[None]:
+        """Add what the block takes to a phase, but for what phases within it take."""
+        started, before = perf_counter(), sum(self.seconds.values())
+        try:
+            yield
+        finally:
+            within = sum(self.seconds.values()) - before
+            spent = perf_counter() - started - within
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
 
 
 def expect_memory(tuning: Tuning) -> int:
@@ -102,7 +142,7 @@ def measure_speeds(
         full: the encoder's model, whose head would add next to nothing; None to measure no other.
         trained: seconds that its training took.
     """
-    most_seconds = min(MOST_SECONDS, max(LEAST_SECONDS, SPEED_SHARE * trained))
+    most_seconds = _limit_measuring(trained)
     examples, encoder = tuning.validation, tuning.encoder
 
     def run(count: int) -> dict[str, float]:
@@ -119,14 +159,45 @@ def measure_speeds(
         # What runs first is slower: it does not count, and says for how many there is time.
         first = min(WARMUP_EXAMPLES, len(examples))
         once = sum(run(first).values()) / first
-        afford = int(most_seconds / SPEED_REPEATS / once)
-        count = min(len(examples), MOST_EXAMPLES, max(LEAST_EXAMPLES, afford))
+        count = _count_measured(len(examples), most_seconds, once)
         repeats = [run(count)]
         spent = sum(repeats[0].values())
         while len(repeats) < SPEED_REPEATS and spent < most_seconds:
             repeats.append(run(count))
             spent += sum(repeats[-1].values())
     return {name: count / median(seconds[name] for seconds in repeats) for name in repeats[0]}
+
+
+def measures_speed(measure: str, solved: bool) -> bool:
+    """Return whether the speed of a model is measured.
+
+    A head is solved in less time than that takes; how much it saves stands in its FLOPs.
+    """
+    return measure in ("speed", "predictions") or (measure == "all" and not solved)
+
+
+def expect_measuring(each: float, examples: int, trained: float) -> float:
+    """Predict the seconds that measuring the speed takes.
+
+    Args:
+        each: seconds of an example, in all models that are measured.
+        examples: of the validation split.
+        trained: seconds that the training took.
+    """
+    most_seconds = _limit_measuring(trained)
+    repeat = each * _count_measured(examples, most_seconds, each)
+    return each * WARMUP_EXAMPLES + repeat * min(SPEED_REPEATS, ceil(most_seconds / repeat))
+
+
+def _limit_measuring(trained: float) -> float:
+    """Return the seconds that measuring the speed may take after so many of training."""
+    return min(MOST_SECONDS, max(LEAST_SECONDS, SPEED_SHARE * trained))
+
+
+def _count_measured(examples: int, most_seconds: float, each: float) -> int:
+    """Return how many of the examples are measured, where each takes so many seconds."""
+    afford = int(most_seconds / SPEED_REPEATS / each)
+    return min(examples, MOST_EXAMPLES, max(LEAST_EXAMPLES, afford))
 
 
 def _time_passes(encoder: Encoder, model: Any, batches: Sequence[Mapping[str, Any]]) -> float:

@@ -10,6 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from math import isclose
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,7 @@ class Result:
 
     def _write(self, folder: str | Path) -> None:
         """Write the files of the result."""
-        folder = make_output_folder(Path(folder).expanduser())
-        written = format_json(plain_json(self.content))
+        folder, started = make_output_folder(Path(folder).expanduser()), perf_counter()
         # All files exist under other names before any takes its place, so that a disk that fills up
         # half-way cannot leave a new result.json beside an old model.
         with (
@@ -123,9 +123,11 @@ class Result:
             ExitStack() as earlier,
             replace_folder(folder / "model") as model,
         ):
-            temporary[0].write_text(written, encoding="utf-8")
-            write_parquet(self.predictions, temporary[1])
             self.write(model, write_card(self.content))
+            write_parquet(self.predictions, temporary[1])
+            self.content["time"]["seconds"].setdefault("save", perf_counter() - started)
+            written = format_json(plain_json(self.content))
+            temporary[0].write_text(written, encoding="utf-8")
             # A kill between here and the end leaves no result.json, rather than another model's.
             earlier.enter_context(set_aside(folder / "result.json"))
         (folder / "run.yaml").unlink(missing_ok=True)  # it repeats an earlier run on the terminal
@@ -138,6 +140,7 @@ def make_result(
     memory: Mapping[str, Any],
     training: str | None,
     warned: Sequence[str],
+    time: Mapping[str, Any],
 ) -> Result:
     """Put together all that is known of a tuned plan, and of the one it is compared with.
 
@@ -148,6 +151,7 @@ def make_result(
         memory: what training took, in bytes.
         training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
+        time: seconds, expected and taken.
     """
     tuning, tuned = settled.tuning, settled.tuned
     first, metric, task = tuned[0], tuning.settings.metric, tuning.task
@@ -192,6 +196,7 @@ def make_result(
         **described[0],
         **judged.content,
         "memory": memory,
+        "time": time,
         "free": free,
         "more": {"texts": more},
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
@@ -368,7 +373,7 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
             f"{tuned_plan.choice.plan.notation} with learning rate {run.learning_rate:g} and seed "
             f"{run.seed} ended early: {run.stopped}"
             for run in tuned_plan.runs
-            if run.diverged
+            if run.diverged or (run.stopped and tuning.settings.patience is None)
         ]
     return list(dict.fromkeys(warnings))
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Unpack
 
 from layerscout.data import Task
 from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
-from layerscout.progress import Show, log_warnings, show_progress
+from layerscout.progress import Show, log_warnings, say, show_progress, write_duration
 from layerscout.states import is_first_process
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.learning_curve import learn_more
-from layerscout.tuning.machine import expect_memory, measure_memory, warn_of_memory
+from layerscout.tuning.limiting import check_limit, fit_trainings
+from layerscout.tuning.machine import (
+    Watch,
+    expect_memory,
+    measure_memory,
+    warn_of_memory,
+)
 from layerscout.tuning.resolve import RatedPlan, Tuning, resolve
 from layerscout.tuning.result import Result, make_result
 from layerscout.tuning.run_options import RunOptions, check_single, identify_training
@@ -30,6 +38,7 @@ from layerscout.tuning.stages import (
     train_plan,
 )
 from layerscout.tuning.staging import stage_plan
+from layerscout.tuning.timing import Forecast
 
 if TYPE_CHECKING:
     from layerscout.plans import TuneOptions
@@ -72,10 +81,13 @@ def tune(
         LayerscoutError: if no run came to the end of an epoch with a finite loss.
         UnfinishedError: if all is trained, and then something failed; `resume` finishes it.
     """
+    started = perf_counter()
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
     request = running.settle(resolve_request(TuneRequest, plan, given, "plan"))
     check_single(running.checkpoints, request)
+    limited, since = request.time is not None, running.since
+    watch = Watch(started if since is None else since, request.time or inf)
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
         from layerscout.scanning import Scan
@@ -90,14 +102,24 @@ def tune(
         about = identify_training(tuning)
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
+        forecast = _forecast(tuning, running, show, watch) if progress or limited else None
+        if forecast is not None and progress is True:
+            expected = sum(forecast.seconds.values())
+            say(f"this takes about {write_duration(min(expected, watch.limit - watch.elapsed))}")
         device, predicted = tuning.encoder.device, expect_memory(tuning)
         before = measure_memory(device)
         snapshots = running.open_snapshots(about, lock)
         warnings = [*tuning.warnings, *warn_of_memory(device, predicted)]
         warnings += snapshots.notes if snapshots is not None else ()
-        hooks = Hooks(show, running, snapshots, predicted, warnings.append)
+        hooks = Hooks(show, running, snapshots, predicted, warnings.append, watch)
         tuned: list[TunedPlan] = []
-        for number, rated in enumerate(tuning.plans, start=1):
+        ready = None
+        if forecast is not None and limited:
+            fitted = fit_trainings(tuning, forecast, hooks)
+            tuning, tuned, ready = fitted.tuning, fitted.tuned, fitted.ready
+            warnings += fitted.notes
+            hooks = replace(hooks, deadlines=fitted.deadlines)
+        for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
             try:
                 tuned.append(_tune_plan(tuning, rated, hooks, number))
             except (NothingFinishedError, UnsolvableError) as error:
@@ -112,8 +134,8 @@ def tune(
                         snapshots.discard()
                     raise
         warnings += running.warn_of_unsaved()
-        with keeping_trained(snapshots, "judging it"):
-            settled = settle_kept(tuning, tuned, running, show)
+        with keeping_trained(snapshots, "judging it"), watch.measure("judge"):
+            settled = settle_kept(tuning, tuned, hooks, ready)
             more = learn_more(settled) if running.measure == "all" else None
             used = measure_memory(device, peak=True)  # before what only measures the model
             show("done" if running.measure == "metric" else "judging it", 0, 1)
@@ -121,19 +143,43 @@ def tune(
                 settled.tuning, settled.tuned, settled.model, settled.judged, running.measure
             )
             memory = {"predicted": predicted, "used": used, "before": before}
-            result = make_result(settled, judgement, more, memory, name, warnings)
+            time = {
+                "limit": request.time,
+                "estimate": None if forecast is None else forecast.seconds,
+                "seconds": watch.seconds,
+            }
+            result = make_result(settled, judgement, more, memory, name, warnings, time)
         log_warnings(__name__, result.warnings)
         # Locked until the result is saved.
         kept = None if snapshots is None else replace(snapshots, lock=lock.pop_all())
         return replace(result, snapshots=kept)
 
 
+def _forecast(tuning: Tuning, running: RunOptions, show: Show, watch: Watch) -> Forecast:
+    """Estimate what the work that is ahead takes.
+
+    Raises:
+        InputError: if it is more than what is allowed.
+    """
+    watch.seconds["load"] = watch.elapsed
+    show("timing parts of the work", 0, 1)
+    with watch.measure("timing"):
+        forecast = Forecast.of(tuning, running)
+    check_limit(tuning, forecast, watch, running)
+    return forecast
+
+
 def _tune_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
     """Find the parameters of a plan, with whatever stage that takes."""
-    plan, running, show = rated.choice.plan, hooks.running, hooks.show
+    plan, running, show, watch = rated.choice.plan, hooks.running, hooks.show, hooks.watch
     if not rated.rates:
-        return solve_plan(tuning, rated, pool(tuning, show), running)
-    if rated.states is not None:
-        return stage_plan(tuning, rated, hooks, number)
-    splits = compute_trunk(tuning, plan, (tuning.training, tuning.validation), show)
-    return train_plan(tuning, rated, splits, hooks, number)
+        with watch.measure("states"):
+            pooled = pool(tuning, show)
+        with watch.measure("solve"):
+            return solve_plan(tuning, rated, pooled, running)
+    with watch.measure("train"):
+        if rated.states is not None:
+            return stage_plan(tuning, rated, hooks, number)
+        with watch.measure("trunk"):
+            splits = compute_trunk(tuning, plan, (tuning.training, tuning.validation), show)
+        return train_plan(tuning, rated, splits, hooks, number)

@@ -158,6 +158,10 @@ class RunOptions(Options):
     pass; also its "speed"; also its "predictions" and every other metric; or "all", the test split
     too."""
 
+    since: float | None = option(None)
+    """What `time.perf_counter()` said when the `time` began that all may take; by default the call
+    begins it."""
+
     def __post_init__(self) -> None:
         """Check the values."""
         super().__post_init__()

@@ -38,6 +38,7 @@ from layerscout.tuning.stepping import Epoch, Run, Stepper, pick_epoch
 
 ABOUT = "training.json"
 STATE = "state.json"
+PLANNED = "planned.json"
 # What a training may go on with others of: its snapshots are read by any.
 VERSIONS = "versions of libraries"
 
@@ -83,6 +84,7 @@ class Snapshots:
                     "else; name another"
                 )
             make_output_folder(folder)
+            (folder / PLANNED).unlink(missing_ok=True)
             write_files({path: json.dumps(about, indent=1) + "\n"})
             note = f"there was nothing to resume in {folder}, so the training started from scratch"
             return cls(folder, (note,) if resume else ())
@@ -107,6 +109,15 @@ class Snapshots:
                 "--resume, or start again with --overwrite"
             )
         return cls(folder, tuple(notes))
+
+    def plan_steps(self, plan: Callable[[], int | None]) -> int | None:
+        """Return the steps that were planned when the training began, or plan them now."""
+        path = self.folder / PLANNED
+        if path.exists():
+            return int(_read(path, read_json)["steps"])
+        if (steps := plan()) is not None:
+            write_files({path: json.dumps({"steps": steps}) + "\n"})
+        return steps
 
     def discard(self) -> None:
         """Remove all of them: the tuning is done."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import repeat
+from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -25,9 +27,11 @@ from layerscout.states import (
     Examples,
     Trunk,
     fingerprint_encoder,
+    follow_first,
     is_first_process,
     join_process_group,
 )
+from layerscout.tuning.machine import Watch
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
@@ -53,6 +57,8 @@ class Hooks:
         snapshots: for resuming, if they are kept.
         memory: bytes that training is expected to take, which are shown too.
         warn: tells the reader of the result what should be known.
+        watch: measures what every phase takes.
+        deadlines: until when each training may go on, by `perf_counter`, in their order.
     """
 
     show: Show
@@ -60,6 +66,8 @@ class Hooks:
     snapshots: Snapshots | None
     memory: int
     warn: Callable[[str], None]
+    watch: Watch
+    deadlines: Iterator[float] = field(default_factory=partial(repeat, inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +231,11 @@ def compute_trunk(
     return done
 
 
+def is_over(until: float) -> bool:
+    """Return whether it is later than that, as the first of several processes sees it."""
+    return until < inf and follow_first(lambda: perf_counter() > until)
+
+
 def start_model(
     tuning: Tuning, plan: Plan, seed: int, classifier: Classifier | None = None
 ) -> TrainableModel:
@@ -258,9 +271,12 @@ def train_run(
     if hooks.snapshots is not None:
         snapshots = RunSnapshots(hooks.snapshots.folder / name)
 
-    def advance(done: int, total: int) -> None:
+    until = next(hooks.deadlines)
+
+    def advance(done: int, total: int) -> bool:
         needed = f"{done / total:.0%}, needs {hooks.memory / 1e9:.3g} GB"
         hooks.show(label, done, total, needed)
+        return is_over(until)
 
     def save(epoch: int) -> None:
         folder = (running.checkpoints or {}).get(epoch)

@@ -46,6 +46,7 @@ from layerscout.tuning.stages import (
     Hooks,
     TunedPlan,
     compute_trunk,
+    is_over,
     list_rate_factors,
     start_model,
     try_rates,
@@ -145,7 +146,8 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     split = tuning.task.train.join(own)
     answers = make_targets(split, tuning.task.kind, tuning.task.labels)
     rows = Examples(training.tokens + validation.tokens, answers, None)
-    (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
+    with hooks.watch.measure("trunk"):
+        (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
     beside = len(tuning.plans) > 1 or hooks.running.measure != "all"
     if len(examples) < ENOUGH and not beside:
         parts = deal_texts(split, answers, groups=2)[0]
@@ -183,11 +185,10 @@ def _train_stage(
         name: of its snapshots.
         place: which of the stages it is, from 1.
     """
-    rate, number = run.learning_rate, place
+    rate, number, until = run.learning_rate, place, next(hooks.deadlines)
     assert rate is not None, "it is trained"
     plan, settings, examples = rated.choice.plan, tuning.settings, labelled.examples
-    classifier: Classifier = "mean-linear" if find_form(tuning).head is None else "family"
-    model = start_model(tuning, plan, run.seed, classifier).model
+    model = start_model(tuning, plan, run.seed, find_classifier(tuning)).model
     output, layer = find_output(model)
     steps = labelled.share_steps(settings.steps(len(tuning.training)))
     own, started = steps[number - 1], perf_counter()
@@ -215,7 +216,10 @@ def _train_stage(
                     break
                 label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
                 hooks.show(label, sum(steps[: number - 1]) + len(losses), sum(steps))
-            else:
+                if len(losses) < own and is_over(until):
+                    run.stopped = f"the time was over after step {len(losses)} of {own}"
+                    break
+            if not run.diverged:
                 run.curve = [Epoch(1, loss := float(np.mean(losses)), loss, -loss)]
             stepper.kept = {key: p.detach().clone() for key, p in stepper.trained.items()}
             run.seconds["train"] = perf_counter() - started
@@ -230,6 +234,11 @@ def _train_stage(
     features = read_inputs(tuning.encoder, model, examples, everything, layer, layer)
     run.seconds["evaluate"] = perf_counter() - started
     return Stage(run, stepper.kept, features.numpy(), output)
+
+
+def find_classifier(tuning: Tuning) -> Classifier:
+    """Return the kind of model whose blocks are trained."""
+    return "mean-linear" if find_form(tuning).head is None else "family"
 
 
 def _draw(

@@ -28,7 +28,7 @@ def train(
     learning_rate: float,
     seed: int,
     settings: Settings,
-    advance: Callable[[int, int], None] = lambda done, total: None,
+    advance: Callable[[int, int], bool | None] = lambda done, total: None,
     snapshots: RunSnapshots | None = None,
     log: Callable[[Mapping[str, float], int], None] = lambda values, step: None,
     after: Callable[[int], None] = lambda epoch: None,
@@ -47,7 +47,8 @@ def train(
         learning_rate: the peak.
         seed: of the order of the examples, and of dropout.
         settings: everything else.
-        advance: called after every step with how many are done, and of how many.
+        advance: called after every step with how many are done, and of how many; the run ends
+            where it returns True, with the epochs before, or with the one that has begun.
         snapshots: where the state after every epoch is saved; the run continues from the last one.
         log: called after every epoch with what a tracker shows, and the steps done.
         after: called after every epoch with its number.
@@ -64,8 +65,8 @@ def train(
             snapshots.restore(run, stepper)
         while run.stopped is None and len(run.curve) < epochs:
             with _freeing_memory(stepper, validation):
-                training_loss = _pass_once(run, stepper, advance)
-                if not run.diverged:
+                before, training_loss = len(run.curve), _pass_once(run, stepper, advance)
+                if run.stopped is None or not (run.diverged or run.curve):
                     _validate(run, stepper, validation, training_loss)
             epoch = len(run.curve)
             if run.stopped is None and epoch < epochs:
@@ -75,7 +76,7 @@ def train(
                     run.stopped = f"no epoch was better than epoch {best}"
             if snapshots is not None:
                 snapshots.save(run, stepper, over=run.stopped is not None or epoch == epochs)
-            if not run.diverged:
+            if len(run.curve) > before:
                 last = run.curve[-1]
                 losses = {"training_loss": last.training_loss, "validation_loss": last.loss}
                 log(losses | {settings.metric: last.value}, stepper.done)
@@ -92,7 +93,7 @@ def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextMa
     return park_embeddings(stepper.encoder.model, base_of(stepper.model)[0])
 
 
-def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) -> float:
+def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], bool | None]) -> float:
     """Take the steps of an epoch and return the mean loss of its examples."""
     started, settings, training = perf_counter(), stepper.settings, stepper.training
     steps, size = settings.steps(len(training)), settings.step_size
@@ -115,7 +116,9 @@ def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], None]) 
         answers = training.weigh(rows)
         loss, seen = loss + value * answers, seen + answers
         stepper.done += 1
-        advance(stepper.done, steps)
+        if advance(stepper.done, steps) and stepper.done < steps:
+            run.stopped = f"the time was over after step {stepper.done} of {steps}"
+            break
     run.seconds["train"] += perf_counter() - started
     return loss / seen if seen else loss
 

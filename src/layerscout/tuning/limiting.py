@@ -1,0 +1,140 @@
+"""Keeping a tuning within a limit of time: the free head first, and as much training as fits."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from time import perf_counter
+
+from layerscout.errors import InputError
+from layerscout.progress import write_duration
+from layerscout.states import follow_first
+from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
+from layerscout.tuning.machine import Watch
+from layerscout.tuning.resolve import Tuning
+from layerscout.tuning.run_options import RunOptions
+from layerscout.tuning.stages import Hooks, TunedPlan
+from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run
+
+# A training is planned for this share of the limit: estimates are not exact.
+PLANNED_SHARE = 0.95
+# Steps below which a training is not worth beginning.
+LEAST_STEPS = 10
+
+
+def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOptions) -> None:
+    """Raise if the time is too short for loading the model and the least that gives another.
+
+    Raises:
+        InputError: if it is; the message says what is long enough.
+    """
+    rated, speed = tuning.plans[0], forecast.speeds[0]
+    what = "one pass over the rows and its head"
+    if rated.rates and can_keep_free(tuning, running):
+        tuning = keep_free(tuning)
+        rated = tuning.plans[0]
+    elif rated.rates:
+        what = "a step of training"
+    settings = replace(tuning.settings, max_steps=1)
+    seconds = sum(estimate(tuning, rated, settings, speed, running).values())
+    loaded, needed = follow_first(lambda: (watch.elapsed, watch.elapsed + seconds))
+    if needed > watch.limit:
+        raise InputError(
+            f"`time` ({watch.limit:g} s) is too short: it took {loaded:.1f} s until the work could "
+            f"begin, and {what}, judged and saved, takes about {seconds:.1f} s more; give "
+            f"{ceil(1.1 * needed)}s or more"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A tuning as it fits a limit of time.
+
+    Attributes:
+        tuning: with its plans that fit, and the steps of their training.
+        tuned: those of the plans that need no more.
+        ready: the free head, solved before any training; None where there is none.
+        notes: what the reader should know.
+        deadlines: until when each training may go on, by `perf_counter`.
+    """
+
+    tuning: Tuning
+    tuned: list[TunedPlan]
+    ready: Ready | None
+    notes: Sequence[str]
+    deadlines: Iterator[float]
+
+
+def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
+    """Solve the free head, and fit the trainings into the time that is left, with fewer steps.
+
+    So the learning rate falls to its end. A training that is resumed keeps the steps that it was
+    planned with. Where there is no free head, a step is taken in any case.
+
+    Args:
+        tuning: of the plans.
+        forecast: what they take.
+        hooks: with the time that has passed.
+    """
+    ready, watch, n = solve_first(tuning, hooks), hooks.watch, len(tuning.training)
+    whole, runs = tuning.settings.steps(n), _list_runs(tuning, forecast, hooks)
+    phases, slower = forecast.seconds, _compare_with(forecast, watch)
+    after = phases["judge"] + phases["save"] + phases["solve"]
+    after += phases["states"] if ready is None else 0.0
+    least = min(LEAST_STEPS, whole) if ready is not None or not tuning.plans[0].rates else 1
+
+    def take(steps: int) -> float:
+        settings = replace(tuning.settings, max_steps=steps)
+        trained = sum(run.take(settings, n) for run in runs)
+        return slower * (phases["trunk"] + trained + after)
+
+    def plan() -> int | None:
+        left = PLANNED_SHARE * watch.limit - watch.elapsed
+        steps = bisect_right(range(1, whole + 1), left, key=take)
+        return steps if steps >= least else (1 if least == 1 else None)
+
+    snapshots = hooks.snapshots
+    steps = follow_first(plan if snapshots is None else lambda: snapshots.plan_steps(plan))
+    limit = write_duration(watch.limit)
+    if steps is None:
+        needed = ceil((watch.elapsed + take(least)) / PLANNED_SHARE)
+        note = f"no training fits {limit}: the shortest would need --time {needed}s"
+        left = tuning if ready is None else ready.tuning
+        head = [] if ready is None else [ready.head]
+        return Fitted(replace(left, plans=left.plans[:1]), head, None, [note], iter(()))
+    end = watch.started + watch.limit - slower * after
+    notes = [f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"]
+    settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
+    epochs = settings.views * settings.count_epochs(n)
+    return Fitted(
+        replace(tuning, settings=settings, work=replace(tuning.work, epochs=epochs)),
+        [],
+        ready,
+        notes if steps < whole else [],
+        _set_deadlines(end, [run.take(settings, n) for run in runs]),
+    )
+
+
+def _list_runs(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> list[RunTime]:
+    """List what the trainings of a tuning take, in their order."""
+    runs: list[RunTime] = []
+    for rated, speed in zip(tuning.plans, forecast.speeds, strict=True):
+        times = len(rated.rates) * len(tuning.request.seed)
+        runs += times * estimate_run(tuning, rated, speed, hooks.running) if times else []
+    return runs
+
+
+def _compare_with(forecast: Forecast, watch: Watch) -> float:
+    """Return how many times slower than expected this machine was up to now, or 1."""
+    expected = sum(forecast.seconds[phase] for phase in ("states", "solve"))
+    taken = sum(watch.seconds.get(phase, 0.0) for phase in ("states", "solve"))
+    return max(1.0, taken / expected) if expected else 1.0
+
+
+def _set_deadlines(end: float, seconds: Sequence[float]) -> Iterator[float]:
+    """Yield until when each training may go on: its share of what is left when it begins."""
+    for number, own in enumerate(seconds):
+        now = perf_counter()
+        yield now + max(0.0, end - now) * own / sum(seconds[number:])

@@ -1,0 +1,453 @@
+"""How long a tuning takes: estimated before its work begins, and measured, phase by phase.
+
+What is to be done is counted; how fast this machine does it shows in some of the real work: a few
+batches forward, and a few steps of the model that is trained, of which nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscout.data import expand_choices, shuffle_batches, shuffle_plainly
+from layerscout.models import find_output, use_seed
+from layerscout.plans import Plan, Settings, Work, block_flops, cost
+from layerscout.states import Examples, Trunk, follow_first, make_batches
+from layerscout.tuning.machine import PHASES, Phase, expect_measuring, measures_speed
+from layerscout.tuning.resolve import RatedPlan, Tuning
+from layerscout.tuning.run_options import RunOptions
+from layerscout.tuning.solving import ENOUGH, FOLDS, MOST_DEALS, find_form
+from layerscout.tuning.stages import start_model
+from layerscout.tuning.staging import ENOUGH as LEAST_APART, find_classifier, passing_on
+from layerscout.tuning.stepping import Stepper
+
+# Seconds that timing may take: a share of what is estimated, within limits.
+TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.02, 0.3, 1.0
+# Where in the batches, ordered by what they cost, some are timed.
+PLACES = (1 / 4, 1 / 2, 3 / 4)
+# Tokens that are timed first, which shows what a batch takes whatever it holds, and then at least;
+# and rows of states that a head is timed on.
+FEW_TOKENS, MORE_TOKENS, TIMED_ROWS = 32, 384, 1000
+# Bytes that are hashed, and written, in a second; characters of texts whose words are regressed,
+# and the seconds of the imports that this takes.
+HASHED, WRITTEN, REGRESSED, IMPORTED = 5e8, 8e8, 1.5e6, 0.3
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that this machine takes for the parts of a tuning.
+
+    Attributes:
+        forward: for a FLOP of a pass forward.
+        batch: for a batch forward through all blocks, beside those.
+        step: for a FLOP of a training step.
+        update: for a step, beside those.
+        start: for the model that a run starts from.
+        solve: for a head with every shrinkage, on the rows of all folds but one.
+        fit: for one factor on their logits.
+    """
+
+    forward: float
+    batch: float
+    step: float = 0.0
+    update: float = 0.0
+    start: float = 0.0
+    solve: float = 0.0
+    fit: float = 0.0
+
+
+# --- How fast it is ------------------------------------------------------------------------------
+
+
+def time_work(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Speed:
+    """Time some batches forward and, where the plan is trained, some steps of its model.
+
+    It takes about a second at the most, and changes nothing.
+    """
+    plan, trained = rated.choice.plan, bool(rated.rates)
+    splits = tuning.training, tuning.validation
+    flops = sum(tuning.shape.blocks * _sum_forward(tuning, split)[0] for split in splits)
+    if trained:
+        epochs = tuning.settings.count_epochs(len(tuning.training))
+        flops += epochs * _sum_steps(tuning, plan) * sum(_share_stages(tuning, rated, running))
+    speed = _time_forward(tuning, flops)
+    if trained:
+        with use_seed(0):
+            speed = _time_steps(tuning, rated, speed, _afford(speed.forward * flops))
+    if not rated.rates or tuning.free:
+        speed = replace(speed, **_time_solving(tuning))
+    return follow_first(lambda: speed)
+
+
+def _afford(seconds: float) -> float:
+    """Return how long timing a batch may take, where the work takes so many seconds."""
+    return min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * seconds)) / 2 / len(PLACES)
+
+
+def _time_forward(tuning: Tuning, flops: float) -> Speed:
+    """Time some batches of all rows forward.
+
+    Args:
+        tuning: of the rows.
+        flops: of all that is to be done.
+    """
+    encoder, tokens = tuning.encoder, tuning.training.tokens + tuning.validation.tokens
+    pooling = "mean" if tuning.form is None else find_form(tuning).pooling
+    batches = encoder.batches(tokens)
+
+    def run(rows: np.ndarray) -> float:
+        started = perf_counter()
+        encoder.pool_each(tokens, rows, (pooling,)).cpu()
+        return perf_counter() - started
+
+    def count(rows: np.ndarray) -> float:
+        T = int(tokens.lengths[rows].max())
+        return len(rows) * encoder.blocks * block_flops(tuning.shape, T)
+
+    def afford(rate: float) -> float:
+        return _afford(rate * flops) / rate
+
+    return Speed(*_time_parts(batches, tokens.lengths, count, run, afford))
+
+
+def _time_parts(
+    batches: list[np.ndarray],
+    lengths: np.ndarray,
+    count: Callable[[np.ndarray], float],
+    run: Callable[[np.ndarray], float],
+    afford: Callable[[float], float],
+) -> tuple[float, float]:
+    """Time a few rows of a batch, and then more of it, or of several if there is time for that.
+
+    Args:
+        batches: in the order of what they cost.
+        lengths: tokens of each row.
+        count: counts the FLOPs of rows.
+        run: runs them and returns the seconds.
+        afford: returns how many FLOPs a batch may have, if one takes so many seconds.
+
+    Returns:
+        The seconds of a FLOP, and those of a batch beside its FLOPs.
+    """
+
+    def pick(place: float, tokens: int, most: float = 0.0) -> np.ndarray:
+        """Return rows of a batch with so many tokens, or more that have no more FLOPs than that."""
+        rows = batches[int(place * len(batches))]
+        share = follow_first(lambda: most / count(rows))
+        least = -(-tokens // int(lengths[rows].max()))
+        return rows[: max(least, int(len(rows) * min(1.0, share)))]
+
+    few, more = (pick(0.5, tokens) for tokens in (FEW_TOKENS, MORE_TOKENS))
+    run(few)  # what runs first is slower
+    least, fewest = run(few), count(few)
+    most = afford(least / fewest)
+    places = follow_first(lambda: PLACES if most > count(more) else PLACES[1:2])
+    parts = [pick(place, MORE_TOKENS, most) for place in places]
+    flops = sum(map(count, parts)) / len(parts)
+    seconds = sum(map(run, parts)) / len(parts)
+    rate = seconds / flops
+    if flops > fewest:
+        rate = (seconds - least) / (flops - fewest) if seconds > least else 0.0
+    return rate, seconds - rate * flops if seconds > rate * flops else 0.0
+
+
+def _time_steps(tuning: Tuning, rated: RatedPlan, speed: Speed, afford: float) -> Speed:
+    """Time the model of a run, and steps of it at several lengths."""
+    plan, started = rated.choice.plan, perf_counter()
+    classifier = None if rated.states is None else find_classifier(tuning)
+    model = start_model(tuning, plan, tuning.request.seed[0], classifier).model
+    start = perf_counter() - started
+    examples, layer = _start_at_cut(tuning, plan), find_output(model)[1]
+    contrastive = tuning.settings.loss == "contrastive"
+    stepper = Stepper(tuning.encoder, model, examples, tuning.settings, {})
+    model.train()
+
+    def count(rows: np.ndarray) -> float:
+        return len(rows) * _count_step(tuning, plan, int(tuning.training.lengths[rows].max()))
+
+    def run(rows: np.ndarray) -> float:
+        trunk = examples.trunk
+        if trunk is not None and _keeps_trunk(tuning):
+            stepper.training = replace(examples, trunk=_hold(trunk, examples, rows))
+        passing = passing_on(layer) if contrastive else nullcontext()
+        started = perf_counter()
+        with passing:
+            stepper.step(rows, 0.0)
+        if tuning.encoder.device.type == "cuda":
+            torch.cuda.synchronize(tuning.encoder.device)
+        return perf_counter() - started
+
+    batches = sorted(_draw_steps(tuning), key=count)
+    # Most of what a few rows take is the optimizer's.
+    most = afford / speed.forward if speed.forward else inf
+    step, update = _time_parts(batches, tuning.training.lengths, count, run, lambda _: most)
+    return replace(speed, step=step, update=update, start=start)
+
+
+def _hold(trunk: Trunk, examples: Examples, rows: np.ndarray) -> Trunk:
+    """Hold the states of some examples, so that a step reads them and does not compute them."""
+    texts = expand_choices(rows, examples.choices)
+    held, places = trunk.states(texts), {int(text): at for at, text in enumerate(texts)}
+
+    def read(asked: np.ndarray) -> Tensor:
+        longest = int(examples.tokens.lengths[asked].max())
+        return held[[places[int(text)] for text in asked], :longest]
+
+    return replace(trunk, states=read)
+
+
+def _start_at_cut(tuning: Tuning, plan: Plan) -> Examples:
+    """Return the training examples with states at the cut that are computed when asked for."""
+    examples = tuning.training.spread()
+    if tuning.request.trunk_dropout:
+        return examples
+    classifier = tuning.classifier
+    return Examples.prepare(
+        tuning.encoder, plan, examples.tokens, examples.answers, classifier=classifier, limit=0
+    )
+
+
+def _keeps_trunk(tuning: Tuning) -> bool:
+    return tuning.cache_limit > 0 and not tuning.request.trunk_dropout
+
+
+def _time_solving(tuning: Tuning) -> dict[str, float]:
+    """Time a head on random states of these answers, and a factor on its logits."""
+    from layerscout.scores import calibrate, solve_path
+
+    y, d = tuning.training.answers.labels, tuning.shape.hidden_size
+    n = min(TIMED_ROWS, len(y))
+    H = np.random.default_rng(0).standard_normal((n, d))
+    y, choices = y[:n], tuning.training.answers.choices
+    if choices > 1:
+        H = np.repeat(H[:, None], choices, axis=1)
+    started = perf_counter()
+    heads = solve_path(H, y, len(tuning.task.labels) or None)
+    solved = perf_counter()
+    calibrate(y, heads[0](H))
+    fitted = perf_counter()
+    rows, whole = n * choices, len(tuning.training.answers) * choices
+    # Products of rows, and the eigenvectors of d or fewer of them.
+    least, most = ((m + 10 * min(m, d)) * d * min(m, d) for m in (rows, whole))
+    return {
+        "solve": (solved - started) * most / least,
+        "fit": (fitted - solved) * whole / rows,
+    }
+
+
+# --- How much there is to do ---------------------------------------------------------------------
+
+
+def _count_step(tuning: Tuning, plan: Plan, tokens: int) -> float:
+    """Count the FLOPs of a training step on an example of so many tokens."""
+    work = Work(1, 0, tokens, 1, cached=_keeps_trunk(tuning))
+    flops = cost(plan, tuning.shape, work, tuning.method).train
+    if _keeps_trunk(tuning):
+        flops -= (plan.cut or 0) * block_flops(tuning.shape, tokens)
+    return tuning.settings.views * tuning.training.choices * flops
+
+
+def _draw_steps(tuning: Tuning) -> list[np.ndarray]:
+    """Draw the batches of an epoch's steps."""
+    order, size, settings = np.random.default_rng(0), tuning.settings.step_size, tuning.settings
+    if settings.batching == "shuffled" or settings.loss == "contrastive":
+        return shuffle_plainly(len(tuning.training), size, order)
+    return shuffle_batches(tuning.training.lengths, size, order)
+
+
+def _sum_steps(tuning: Tuning, plan: Plan) -> float:
+    """Sum the FLOPs of a pass over the training examples, padding included."""
+    count = partial(_count_step, tuning, plan)
+    return _sum_padded(_draw_steps(tuning), tuning.training.lengths, count)
+
+
+def _sum_padded(
+    batches: Iterable[np.ndarray], lengths: np.ndarray, count: Callable[[int], float]
+) -> float:
+    """Sum what is counted of a row by its tokens, over batches padded to their longest."""
+    rows: dict[int, int] = {}
+    for batch in batches:
+        longest = int(lengths[batch].max())
+        rows[longest] = rows.get(longest, 0) + len(batch)
+    return sum(n * count(T) for T, n in rows.items())
+
+
+def _sum_forward(tuning: Tuning, examples: Examples) -> tuple[float, int]:
+    """Sum the FLOPs of a block over examples, run in batches, and count these."""
+    batches = make_batches(tuning.encoder, examples)
+    flops = _sum_padded(batches, examples.lengths, lambda T: block_flops(tuning.shape, T))
+    return examples.choices * flops, len(batches)
+
+
+def _share_stages(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Sequence[float]:
+    """List the shares of its steps that each training of a run takes.
+
+    Where a head is solved in the end from few rows, two on a half of them judge it.
+    """
+    rows = len(tuning.training) + len(tuning.validation)
+    whole = len(tuning.plans) == 1 and running.measure == "all" and rows < LEAST_APART
+    return (0.5, 0.5, 1.0) if rated.states is not None and whole else (1.0,)
+
+
+# --- How long that takes -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """Seconds of a run.
+
+    Attributes:
+        start: before its first step and after its last one.
+        step: of a step, in the mean.
+        epoch: after each epoch.
+    """
+
+    start: float
+    step: float
+    epoch: float
+
+    def take(self, settings: Settings, examples: int) -> float:
+        """Return the seconds of a whole run with these settings on so many examples."""
+        steps, epochs = settings.steps(examples), settings.passes(examples)
+        return self.start + steps * self.step + epochs * self.epoch
+
+
+def estimate_run(
+    tuning: Tuning, rated: RatedPlan, speed: Speed, running: RunOptions
+) -> list[RunTime]:
+    """Estimate the trainings of a plan with one rate and one seed: mostly a single one."""
+    plan, training, validation = rated.choice.plan, tuning.training, tuning.validation
+    above = plan.head - (plan.cut or 0) if _keeps_trunk(tuning) else plan.head
+    passed, judged = (
+        _estimate_pass(tuning, split, above, speed) for split in (training, validation)
+    )
+    epoch_steps = tuning.settings.steps_per_epoch(len(training))
+    step = speed.step * _sum_steps(tuning, plan) / epoch_steps + speed.update
+    start = speed.start
+    if tuning.starts_solved:
+        start += passed + _estimate_solving(tuning, speed, 1)
+    if rated.states is not None:  # the head is solved once all steps are taken
+        shares = _share_stages(tuning, rated, running)
+        return [RunTime(start + passed + judged, share * step, 0.0) for share in shares]
+    if running.snapshots is not None:  # parameters, two moments of each, and those that are best
+        trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
+        judged += 16 * trained / WRITTEN
+    return [RunTime(start, step, judged)]
+
+
+def estimate(
+    tuning: Tuning, rated: RatedPlan, settings: Settings, speed: Speed, running: RunOptions
+) -> dict[Phase, float]:
+    """Estimate the seconds of each phase of a tuning with one plan, all rates and seeds.
+
+    Args:
+        tuning: what it starts from.
+        rated: the plan.
+        settings: how it trains; their steps may be others than those of the tuning.
+        speed: of this machine with that plan.
+        running: what is kept and measured.
+    """
+    seconds, plan, blocks = dict.fromkeys(PHASES, 0.0), rated.choice.plan, tuning.shape.blocks
+    splits, trained = (tuning.training, tuning.validation), bool(rated.rates)
+    if not trained or (tuning.free and (running.measure == "all" or tuning.request.time)):
+        passed = [_estimate_pass(tuning, split, blocks, speed) for split in splits]
+        seconds["states"] = sum(passed) + _sum_bytes(tuning, blocks) / HASHED
+        states = len(tuning.free if trained else rated.states or ())
+        times = 2 if not trained and tuning.trains else 1
+        seconds["solve"] = times * _estimate_solving(tuning, speed, states)
+    if trained:
+        runs = len(rated.rates) * len(tuning.request.seed)
+        parts = estimate_run(tuning, rated, speed, running)
+        once = sum(part.take(settings, len(tuning.training)) for part in parts)
+        seconds["train"] = runs * once
+    if trained and _keeps_trunk(tuning):
+        passed = [_estimate_pass(tuning, split, plan.cut or 0, speed) for split in splits]
+        tokens = sum(int(split.tokens.lengths.sum()) for split in splits) if plan.tuned else 0
+        seconds["trunk"] = sum(passed) + _sum_bytes(tuning, plan.cut or 0) / HASHED
+        seconds["trunk"] += 4 * tokens * tuning.shape.hidden_size / WRITTEN
+    seconds["judge"] = _estimate_judging(tuning, rated, speed, running, seconds["train"])
+    seconds["save"] = 0.1 + _sum_bytes(tuning, plan.head) / WRITTEN
+    return seconds
+
+
+def _estimate_pass(tuning: Tuning, examples: Examples, blocks: int, speed: Speed) -> float:
+    """Estimate what running examples through so many blocks takes."""
+    flops, batches = _sum_forward(tuning, examples)
+    return blocks * (speed.forward * flops + speed.batch * batches / tuning.shape.blocks)
+
+
+def _count_deals(answers: int) -> int:
+    return min(MOST_DEALS, -(-ENOUGH // answers))
+
+
+def _estimate_solving(tuning: Tuning, speed: Speed, states: int) -> float:
+    """Estimate what solving a head takes: each of some states without each fold of each deal."""
+    from layerscout.scores import SHORTLIST, SHRINKAGES
+
+    n = len(tuning.training.answers)
+    deals, listed = _count_deals(n), 0.0
+    if deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
+        states, listed = SHORTLIST, 1.25 * states * speed.solve
+    each = FOLDS * speed.solve + len(SHRINKAGES) * speed.fit
+    return listed + states * deals * each + speed.solve
+
+
+def _estimate_judging(
+    tuning: Tuning, rated: RatedPlan, speed: Speed, running: RunOptions, trained: float
+) -> float:
+    """Estimate what measuring the kept model takes."""
+    head, validation = rated.choice.plan.head, tuning.validation
+    seconds = speed.start
+    passed = _estimate_pass(tuning, validation, head, speed)
+    if rated.rates and running.measure in ("predictions", "all"):
+        seconds += passed
+    if running.measure == "all":
+        characters = sum(map(len, tuning.task.train.texts))
+        seconds += IMPORTED + (FOLDS if not rated.rates else 1) * characters / REGRESSED
+        if tuning.free or not rated.rates:  # the curve has three heads for each fold
+            seconds += 2 * FOLDS * _count_deals(len(tuning.training.answers)) * speed.solve
+        if tuning.task.test is not None:
+            seconds += passed * tuning.task.test.examples / len(validation)
+    if measures_speed(running.measure, not rated.rates or rated.states is not None):
+        blocks = head + tuning.encoder.blocks * (running.measure == "all")
+        each = _estimate_pass(tuning, validation, blocks, speed) / len(validation)
+        seconds += expect_measuring(each, len(validation), trained)
+    return seconds
+
+
+def _sum_bytes(tuning: Tuning, blocks: int) -> float:
+    """Sum the bytes of the embeddings and of so many blocks."""
+    counts = tuning.shape.parameters
+    return 4 * (counts.embeddings + sum(counts.blocks[:blocks]))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a tuning is expected to take.
+
+    Attributes:
+        speeds: of this machine with each plan.
+        seconds: by phase, of all plans.
+    """
+
+    speeds: Sequence[Speed]
+    seconds: Mapping[Phase, float]
+
+    @classmethod
+    def of(cls, tuning: Tuning, running: RunOptions) -> Forecast:
+        """Time parts of the work, and estimate all of it."""
+        speeds = [time_work(tuning, rated, running) for rated in tuning.plans]
+        seconds = dict.fromkeys(PHASES, 0.0)
+        for number, (rated, speed) in enumerate(zip(tuning.plans, speeds, strict=True)):
+            of_plan = estimate(tuning, rated, tuning.settings, speed, running)
+            for phase in PHASES if number == 0 else ("trunk", "train"):
+                seconds[phase] += of_plan[phase]
+        return cls(speeds, seconds)

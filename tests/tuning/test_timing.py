@@ -1,0 +1,166 @@
+"""How long a tuning takes: what is estimated, and how it keeps within a limit, by a fake clock."""
+
+from dataclasses import dataclass
+
+import pytest
+from test_solved_heads import task_by_words
+
+from inputs import expect_refused
+from layerscout.errors import InputError
+from layerscout.models import Encoder
+from layerscout.plans import TuneRequest, Work, block_flops, cost
+from layerscout.states import make_batches
+from layerscout.tuning import RunOptions, free, limiting, machine, run, stages, timing, tune
+from layerscout.tuning.resolve import resolve
+from layerscout.tuning.stepping import Stepper
+from layerscout.tuning.timing import Speed, estimate
+
+MODULES = (free, limiting, machine, run, stages, timing)
+OPTIONS = {"batch_size": 8, "epochs": 5, "learning_rate": 1e-3, "progress": False}
+
+
+@dataclass
+class Clock:
+    """Goes on by what is done: a little for each look at it, a second for 60 rows or a step."""
+
+    now: float = 1000.0
+    steps: int = 0
+    slow_from: int = 10**9
+    stop_at: int = 10**9
+
+    def __call__(self) -> float:
+        self.now += 1e-3
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock, step, pool_each = Clock(), Stepper.step, Encoder.pool_each
+
+    def take_step(self, rows, rate):
+        clock.steps += 1
+        if clock.steps == clock.stop_at:
+            raise KeyboardInterrupt
+        clock.now += len(rows) / 8 * (4 if clock.steps >= clock.slow_from else 1)
+        return step(self, rows, rate)
+
+    def pool(self, tokens, rows, poolings):
+        clock.now += len(rows) / 60
+        return pool_each(self, tokens, rows, poolings)
+
+    for module in MODULES:
+        if hasattr(module, "perf_counter"):
+            monkeypatch.setattr(module, "perf_counter", clock)
+    monkeypatch.setattr(Stepper, "step", take_step)
+    monkeypatch.setattr(Encoder, "pool_each", pool)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"), [("90s", 90), ("10m", 600), (" 1.5 H", 5400), ("45", 45), (2.5, 2.5)]
+)
+def test_times_are_read_as_people_write_them(written, seconds):
+    assert TuneRequest(time=written).time == seconds
+
+
+@pytest.mark.parametrize("written", ["soon", "10 days", "", 0, -1, "0s", "1e3", float("nan")])
+def test_other_times_are_refused(written):
+    expect_refused("`time`", TuneRequest, time=written)
+
+
+def test_estimates_add_up_what_is_counted(bert):
+    task = task_by_words()
+    request = TuneRequest(plan="(3, 4, 4)", epochs=3, batch_size=8, seed=(0, 1))
+    tuning = resolve(request, bert, task, None, 10**9, False)
+    [rated], running = tuning.plans, RunOptions()
+    plan, shape, blocks = rated.choice.plan, tuning.shape, bert.blocks
+    splits = tuning.training, tuning.validation
+    batches = [
+        (len(rows), int(split.lengths[rows].max()))
+        for split in splits
+        for rows in make_batches(bert, split)
+    ]
+    # Batches are drawn, so the FLOPs of steps are known but for padding.
+    longest, shortest = (f(tuning.training.lengths) for f in (max, min))
+
+    def steps(tokens):
+        work = Work(len(tuning.training), 0, tokens, 1)
+        trunk = len(tuning.training) * 2 * block_flops(shape, tokens)
+        return 2 * 3 * (cost(plan, shape, work).train - trunk)
+
+    def expect(phase, **speed):
+        every = dict.fromkeys(
+            ("forward", "batch", "step", "update", "start", "solve", "fit"), 1e-15
+        )
+        return estimate(tuning, rated, tuning.settings, Speed(**{**every, **speed}), running)[phase]
+
+    once = sum(n * block_flops(shape, T) for n, T in batches)
+    plain = expect("states")
+    assert expect("states", forward=1) - plain == pytest.approx(blocks * once)
+    assert expect("states", batch=1) - plain == pytest.approx(len(batches))
+    assert expect("trunk", forward=1) - expect("trunk") == pytest.approx(2 * once)
+    assert expect("train", update=1) == pytest.approx(2 * 3 * 8)
+    assert expect("train", start=1) == pytest.approx(2)
+    assert steps(shortest) <= expect("train", step=1) <= steps(longest)
+    # 60 rows are dealt five times into five folds, and the head is solved once more.
+    assert expect("solve", solve=1) == pytest.approx(blocks * 5 * 5 + 1)
+    assert expect("solve", fit=1) == pytest.approx(blocks * 5 * 8)
+
+
+@pytest.mark.parametrize("options", [{"loss": "contrastive"}, {"accumulation": 2}])
+def test_timing_some_of_the_work_changes_nothing(bert, options):
+    stages: list[str] = []
+    options = {**OPTIONS, "epochs": 1, "measure": "predictions", **options}
+    plain = tune(bert, task_by_words(), "(3, 4, 4)", **options)
+    options["progress"] = lambda stage, *_: stages.append(stage)
+    timed = tune(bert, task_by_words(), "(3, 4, 4)", **options)
+    assert timed.content["runs"][0]["curve"] == plain.content["runs"][0]["curve"]
+    assert plain.content["time"]["estimate"] is None and "timing parts of the work" in stages
+    assert timed.content["time"]["estimate"]["train"] > 0
+
+
+def test_a_training_is_planned_to_fit(bert, clock, tmp_path):
+    options = {**OPTIONS, "snapshots": tmp_path / "snapshots", "since": clock.now}
+    clock.stop_at = 18  # in the second epoch
+    with pytest.raises(KeyboardInterrupt):
+        tune(bert, task_by_words(), "top:1", time=50, **options)
+    clock.stop_at, before = 10**9, clock.steps
+    # Resumed, it has the time once more, and the steps that it was planned with.
+    options["since"] = clock.now
+    result = tune(bert, task_by_words(), "top:1", time=50, resume=True, **options)
+    steps, (trained,) = result.content["settings"]["max_steps"], result.content["runs"]
+    assert 10 < steps < 40 and trained["stopped"] is None
+    assert len(trained["curve"]) == -(-steps // 8) and clock.steps - before < steps
+    assert any(f"{steps} of 40 steps" in warning for warning in result.warnings)
+    assert result.content["time"]["limit"] == 50 and clock.now - options["since"] < 50
+
+
+def test_a_slower_machine_stops_a_training(bert, clock):
+    clock.slow_from = 8
+    result = tune(bert, task_by_words(), "top:1", time=40, since=clock.now, **OPTIONS)
+    [trained] = result.content["runs"]
+    assert "the time was over" in trained["stopped"] and trained["curve"]
+    assert clock.now - 1000 < 44 and any("ended early" in each for each in result.warnings)
+
+
+def test_the_free_head_is_kept_where_no_training_fits(bert, clock, tmp_path):
+    result = tune(bert, task_by_words(), "top:1", time=16, since=clock.now, **OPTIONS)
+    assert result.content["solved"] is not None and clock.now - 1000 < 17.6
+    [line] = [each for each in result.warnings if "no training fits" in each]
+    least = int(line.split("--time ")[1].split("s")[0])
+    result.save(tmp_path)
+    start = clock.now
+    result = tune(bert, task_by_words(), "top:1", time=least, since=start, **OPTIONS)
+    assert result.content["solved"] is None and clock.now - start < 1.1 * least
+
+
+@pytest.mark.parametrize("plan", ["auto", "head:best", "(3, 4, 4)"])
+def test_too_short_a_time_is_refused_before_anything_is_written(bert, clock, tmp_path, plan):
+    options = {"progress": False, "snapshots": tmp_path / "snapshots", "output": tmp_path}
+    with pytest.raises(InputError, match="too short.*give ([0-9]+)s or more") as refused:
+        tune(bert, task_by_words(), plan, time=2, since=clock.now, **options)
+    assert not any(tmp_path.iterdir())
+    least = int(str(refused.value).split("give ")[1].split("s")[0])
+    since = clock.now
+    result = tune(bert, task_by_words(), plan, time=least, since=since, **options)
+    assert clock.now - since <= 1.1 * least and result.content["metrics"]

@@ -5,8 +5,9 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 
-from layerscout.scores import deal_groups, find_losses, solve_head
-from layerscout.scores.solving import SHRINKAGES, solve_path
+from layerscout.data import Tags, evaluate
+from layerscout.scores import deal_groups, find_losses, solve_head, solve_path, solve_regression
+from layerscout.scores.solving import PENALTY, REGRESSED, SHRINKAGES
 
 
 def make_rows(n, d, classes, apart=3.0, seed=0):
@@ -217,3 +218,69 @@ def test_balanced_classes_count_alike_in_every_choice():
     weights = len(many) / (2 * np.bincount(y[many]))[y[many]]
     expected = (weights * find_losses(y[many], odd.held_out)).mean()
     assert expected == pytest.approx(odd.losses[0], rel=0.15)
+
+
+def make_words(n):
+    """Make words of three tags; half of those outside of spans are far from all others."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(n) < 0.8, 0, rng.integers(1, 3, n))
+    H = rng.normal(size=(n, 6)) + 20
+    H[:, [0, 2]] -= 6 * ((y == 0) & (rng.random(n) < 0.5))[:, None]
+    for k in (1, 2):
+        H[y == k, 2 * k - 2] += 2
+    H[:, 1] = 7  # says nothing
+    return H, y, Tags(("O", "B-place", "B-person"), np.arange(n) // 5)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("absent", [0, 1])
+def test_regression_is_at_the_least_of_its_objective(balanced, absent):
+    H, y, _ = make_words(1500)
+    [head] = solve_regression(H, y + absent, 3 + absent, balanced)
+    assert np.isfinite(head.weights).all() and (head(H).argmax(axis=1) >= absent).all()
+    X, own = scale(H), np.eye(3)[y]
+    counts = own.sum(axis=0)
+    R = X - own @ ((own.T @ X) / counts[:, None])
+    S = R.T @ R / (1500 - 3)
+    S = shrink(S, REGRESSED, np.trace(S) / 6)
+    weighed = (1500 / 3 / counts)[y] if balanced else np.ones(1500)
+
+    def differentiate(logits, weights):
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        rest = weighed[:, None] * (p - own)
+        return np.linalg.norm(np.c_[rest.T @ X + PENALTY * weights @ S, rest.sum(axis=0)])
+
+    found = head(H)[:, absent:], head.weights[absent:] * H.std(axis=0)
+    assert differentiate(*found) < 3e-3 * differentiate(0 * found[0], 0 * found[1])
+
+
+@pytest.mark.parametrize(("n", "penalty"), [(400, None), (6000, PENALTY)])
+def test_words_are_chosen_by_what_is_reported_of_them(n, penalty):
+    """With few discriminant analysis finds more of the spans, with many regression does."""
+    H, y, tags = make_words(n)
+    states = [np.random.default_rng(1).normal(size=H.shape), H]
+    folds = deal_groups(y, 0, tags.sentences, groups=5, least=0)
+    solved = solve_head(states, y, folds[None], metric="entity_f1", classes=3, tags=tags)
+    ways = [(0, share, None) for share in SHRINKAGES] + [(1, share, None) for share in SHRINKAGES]
+    logits = {way: np.empty((n, 3)) for way in (*ways, (1, REGRESSED, PENALTY))}
+    for fold in range(5):
+        own = folds == fold
+        found = [head for rows in states for head in solve_path(rows[~own], y[~own])]
+        found += solve_regression(H[~own], y[~own], 3)
+        for (s, *_), head, said in zip(logits, found, logits.values(), strict=True):
+            said[own] = head(states[s][own])
+
+    def rank(way, rows):
+        kept = Tags(tags.names, tags.sentences[rows])
+        return evaluate("entity_f1", y[rows], logits[way][rows], tags=kept)
+
+    best = max(logits, key=lambda way: rank(way, np.arange(n)))
+    assert (solved.state, solved.shrinkage, solved.penalty) == best and best[2] == penalty
+    for fold in range(5):
+        own, others = folds == fold, np.flatnonzero(folds != fold)
+        best = max(logits, key=lambda way: rank(way, others))
+        expected = logits[best][own] * solved.factors[own, None]
+        np.testing.assert_allclose(solved.held_out[own], expected, atol=1e-6)
+    by_loss = solve_head(states, y, folds[None], metric="accuracy")
+    scores = [evaluate("entity_f1", y, each.held_out, tags=tags) for each in (solved, by_loss)]
+    assert scores[0] > scores[1] + 0.03

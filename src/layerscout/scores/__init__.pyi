@@ -77,6 +77,7 @@ from .solving import (
     solve_apart as solve_apart,
     solve_head as solve_head,
     solve_path as solve_path,
+    solve_regression as solve_regression,
 )
 from .state import State as State
 from .table import (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
+
+from layerscout.scores.regression import divide, regress, share, square
 
 # Training texts that are read, which takes up to some seconds.
 MOST_TEXTS = 20_000
@@ -60,22 +62,25 @@ def predict_from_words(
     if y.dtype.kind == "f":
         mean, scale = y.mean(), y.std() or 1.0
         Y = ((y - mean) / scale)[:, None]
-        predicted: np.ndarray = mean + scale * _regress(X, Y, _square, rest, FLAT)
+        weights, bias = regress(X, Y, square, FLAT)
+        predicted: np.ndarray = mean + scale * (rest @ weights + bias)
         return predicted
     if y.dtype.kind == "b":
         some = y.any(axis=0) & ~y.all(axis=0)
         logits = np.where(y.all(axis=0), -NEVER, NEVER) * np.ones((len(others), 1))
-        logits[:, some] = _regress(X, y[:, some].astype(np.float64), _divide, rest)
+        weights, bias = regress(X, y[:, some].astype(np.float64), divide)
+        logits[:, some] = rest @ weights + bias
         return logits
     present, y = np.unique(y, return_inverse=True)
     if len(present) < 2:
         return None
     logits = np.full((len(others), classes or int(present[-1]) + 1), NEVER)
     if len(present) == 2:
-        said = _regress(X, y[:, None].astype(np.float64), _divide, rest)
-        found = log_expit(said * [-1, 1])
+        weights, bias = regress(X, y[:, None].astype(np.float64), divide)
+        found = log_expit((rest @ weights + bias) * [-1, 1])
     else:
-        found = log_softmax(_regress(X, np.eye(len(present))[y], _share, rest), axis=1)
+        weights, bias = regress(X, np.eye(len(present))[y], share)
+        found = log_softmax(rest @ weights + bias, axis=1)
     logits[:, present] = found.clip(NEVER)
     return logits
 
@@ -94,50 +99,3 @@ def _count(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> Any:
     counts = csr_array((np.ones(len(columns)), columns, bounds), shape=(len(known), len(numbers)))
     counts.sum_duplicates()
     return counts
-
-
-# From linear predictions and targets: the sum of the losses, and what is predicted.
-_Link = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-
-
-def _square(Z: np.ndarray, Y: np.ndarray) -> tuple[float, np.ndarray]:
-    return 0.5 * float(((Z - Y) ** 2).sum()), Z
-
-
-def _divide(Z: np.ndarray, Y: np.ndarray) -> tuple[float, np.ndarray]:
-    from scipy.special import expit
-
-    return float((np.logaddexp(0, Z) - Z * Y).sum()), expit(Z)
-
-
-def _share(Z: np.ndarray, Y: np.ndarray) -> tuple[float, np.ndarray]:
-    from scipy.special import log_softmax
-
-    logs = log_softmax(Z, axis=1)
-    return -float((logs * Y).sum()), np.exp(logs)
-
-
-def _regress(
-    X: Any, Y: np.ndarray, link: _Link, rest: Any, slope: float = SLOPE
-) -> Float64[np.ndarray, "m T"]:
-    """Return what weights and a bias say of `rest` that have the least loss on X, (n, w).
-
-    That is the sum of the rows' losses, and half the square of the weights.
-    """
-    from scipy.optimize import minimize
-
-    shape = X.shape[1] + 1, Y.shape[1]
-
-    def find_loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        *_, bias = both = flat.reshape(shape)
-        weights = both[:-1]
-        loss, said = link(X @ weights + bias, Y)
-        slopes = np.vstack([X.T @ (said - Y) + weights, (said - Y).sum(axis=0)])
-        loss += 0.5 * float((weights**2).sum())
-        return loss / len(Y), slopes.ravel() / len(Y)
-
-    start, ends = np.zeros(shape[0] * shape[1]), {"gtol": slope, "ftol": 0, "maxiter": 1000}
-    found = minimize(find_loss, start, jac=True, method="L-BFGS-B", options=ends)
-    *_, bias = both = found.x.reshape(shape)
-    said: np.ndarray = rest @ both[:-1] + bias
-    return said

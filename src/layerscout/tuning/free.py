@@ -203,6 +203,7 @@ def _compare(
     return {
         "state": solved.state,
         "shrinkage": solved.shrinkage,
+        "penalty": solved.penalty,
         "value": value,
         "trained": value + difference,
         "losses": losses,

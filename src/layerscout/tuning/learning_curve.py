@@ -104,24 +104,22 @@ def learn_more(settled: Settled) -> dict[str, Any] | None:
     anew for each made no difference to what is predicted. None where no head was solved, or where a
     part of the texts is too little for one.
     """
-    from layerscout.scores import solve_path
+    from layerscout.scores import solve_path, solve_regression
 
     tuning, first, started = settled.tuning, settled.tuned[0], perf_counter()
     if settled.free is not None and settled.pooled is not None:
         pooled, free = settled.pooled, settled.free
-        state, shrinkage = free["state"], free["shrinkage"]
+        state, shrinkage, penalty = free["state"], free["shrinkage"], free["penalty"]
     elif first.solution is not None and not first.choice.plan.tuned:
         pooled, solved = first.solution.pooled, first.solution.solved
-        state, shrinkage = solved.state, solved.shrinkage
+        state, shrinkage, penalty = solved.state, solved.shrinkage, solved.penalty
     else:
         return None
-    solve = partial(
-        solve_path,
-        classes=len(tuning.task.labels) or None,
-        bias=find_form(tuning).bias,
-        balanced=tuning.settings.class_weights is not None,
-        shrinkages=(shrinkage,),
-    )
+    classes, balanced = len(tuning.task.labels), tuning.settings.class_weights is not None
+    solve = partial(solve_regression, classes=classes, balanced=balanced)
+    if penalty is None:
+        bias, one = find_form(tuning).bias, (shrinkage,)
+        solve = partial(solve_path, classes=classes, bias=bias, balanced=balanced, shrinkages=one)
     curve = find_curve(
         *read_labelled(tuning, pooled, state, PARTS),
         lambda H, y, others: solve(H, y)[0](others),

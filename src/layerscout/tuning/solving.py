@@ -98,6 +98,7 @@ class Solution:
             "state": self.solved.state,
             "pooling": self.form.pooling,
             "shrinkage": self.solved.shrinkage,
+            "penalty": self.solved.penalty,
             "factor": self.solved.factor,
             "examples": self.pooled.examples,
             "judged": self.judged.split.examples,
@@ -292,10 +293,9 @@ def _solve(
     form = find_form(tuning)
     chosen = _Chosen(pooled, states, form, answers.choices)
     metric, classes = tuning.settings.metric, len(tuning.task.labels) or None
-    metric = "macro_f1" if metric == "entity_f1" else metric  # which needs more than scores
-    options = {"bias": form.bias, "balanced": tuning.settings.class_weights is not None}
+    balanced = tuning.settings.class_weights is not None
     solve = partial(solve_head, chosen, answers.labels, folds, metric=metric, classes=classes)
-    solved = follow_first(partial(solve, **options))
+    solved = follow_first(partial(solve, bias=form.bias, balanced=balanced, tags=answers.tags))
     if solved is None:
         raise UnsolvableError(
             f"no head can be solved for {tuning.task.name}: its {len(answers)} labelled examples "

@@ -187,8 +187,8 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
     if len(rated.states) > 1:
         state, losses = solution.solved.state, solution.solved.losses
         reason = (
-            f"the head on state {state} has the least loss on examples left out, "
-            f"{losses[state]:.3f}"
+            f"the head on state {state} is the best on examples left out, "
+            f"with a loss of {losses[state]:.3f}"
         )
         plan = Plan((), state).on(tuning.encoder.blocks)
         choice = replace(choice, plan=plan, reason=reason)

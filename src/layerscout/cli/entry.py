@@ -8,13 +8,13 @@ import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from time import perf_counter, process_time
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from layerscout.cli.clock import begin
 from layerscout.cli.threads import wait_passively
 from layerscout.errors import InputError, LayerscoutError
 
@@ -63,11 +63,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # names from the data may not fit the encoding
             stream.reconfigure(errors="replace")
+    begin()
     wait_passively()
     try:
         _check_arguments()
-        # The interpreter was at work before; verbs find it as `obj` of their context.
-        app(obj=perf_counter() - process_time())
+        app()
     except OSError as error:  # such as a full disk behind standard output
         if error.errno == errno.ENAMETOOLONG:
             name = f"{error.filename!s:.60}..."

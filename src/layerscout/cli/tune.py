@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import get_current_context
 
+from layerscout.cli.clock import read_begin
 from layerscout.cli.console import (
     EscapingConsole,
     loading,
@@ -97,7 +97,7 @@ def tune(
     printing: Printing,
 ) -> None:
     """Tune the blocks that a plan names; the blocks below them are computed once."""
-    limit = caching.bytes
+    limit, since = caching.bytes, read_begin()
     with interruptible(), loading(printing.quiet):
         check_outputs(output, "result.json", "predictions.parquet")
         check_checkpoint(output / "model")
@@ -127,7 +127,7 @@ def tune(
                 logs=output / "logs",
                 output=output,
                 overwrite=running.overwrite,
-                since=get_current_context().find_root().obj,
+                since=since,
                 progress=not printing.quiet,
             )
         except tuning.AlreadyDoneError as done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
@@ -103,7 +104,7 @@ def tune(
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
         forecast = _forecast(tuning, running, show, watch) if progress or limited else None
-        if forecast is not None and progress is True:
+        if forecast is not None and progress is True and sys.stderr.isatty():
             expected = sum(forecast.seconds.values())
             say(f"this takes about {write_duration(min(expected, watch.limit - watch.elapsed))}")
         device, predicted = tuning.encoder.device, expect_memory(tuning)

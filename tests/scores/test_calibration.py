@@ -9,7 +9,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import brier_score_loss
 
-from layerscout.scores import calibrate, measure_calibration
+from layerscout.scores import calibrate, find_losses, measure_calibration
 
 
 def judge_plainly(pairs):
@@ -109,3 +109,8 @@ def test_the_factor_is_that_of_scikit_learn_and_changes_no_prediction():
     sure = 7.0 * calibrate(having, np.where(having, 7.0, -7.0))
     assert 1 / (1 + np.exp(-sure)) == pytest.approx(0.99, rel=1e-3)
     assert calibrate(y.astype(float), logits) == 1
+
+
+def test_logits_of_any_size_can_be_brought_to_chance():
+    y, sure = np.array([0, 1, 0, 1]), np.array([[0.0, 9e4], [9e4, 0.0], [9e4, 0.0], [0.0, 9e4]])
+    assert find_losses(y, sure * calibrate(y, sure)).mean() == pytest.approx(np.log(2), abs=0.01)

@@ -109,7 +109,7 @@ def test_where_no_head_can_be_solved_nothing_is_compared(bert):
     task = Task.from_lists(["a cat"] * 8, ["x", "y"] * 4)
     content = tune(bert, task, "auto", **IDLE, head_end="trained").content
     assert content["free"] is None and describe_free(content) is None
-    expect_refused("have the same text … or `head_end` trained", tune, bert, task, **IDLE)
+    expect_refused("have one text for each class … or `head_end` trained", tune, bert, task, **IDLE)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ REFUSED = [
     (task_of, "(2,3,3)", {"loss": None, "head_end": "solved", "keep": "last"}, "`keep` applies"),
     (task_of, "(2,3,3)", {"head_start": "solved"}, "`head_start` applies to a head"),
     (task_of, "(2,3,3)", {"head_end": "trained"}, "has to be solved, got `head_end` (trained)"),
-    (task_of, "(2,3,3)", {"batch_size": 3}, "4 or more with `loss` … got 3"),
+    (task_of, "(2,3,3)", {"batch_size": 7}, "8 or more with `loss` … got 7"),
     (task_of, "(2,3,3)", {"loss": "triplet"}, "unknown `loss` 'triplet'"),
 ]
 
@@ -207,3 +207,19 @@ REFUSED = [
 @pytest.mark.parametrize(("make", "plan", "options", "words"), REFUSED)
 def test_what_cannot_be_brought_together(bert, make, plan, options, words):
     expect_refused(words, tune, bert, make(), plan, **{**QUICK, **options})
+
+
+def test_a_rate_that_comes_to_nothing_costs_no_other_one(bert, tmp_path):
+    options = {**QUICK, "max_steps": 1, "warmup": 0, "learning_rate": (1e-3, 1e30)}
+    options |= {"track": "tensorboard", "logs": tmp_path / "logs"}
+    content = tune(bert, task_by_words(), "(2,3,3)", **options).content
+    assert content["kept"] == 0 and content["runs"][1]["diverged"]
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["_2_3_3_plan-1-run-1"]
+
+
+def test_one_validation_row_decides_without_numbers_that_are_none(bert):
+    task = task_by_words()
+    task = replace(task, validation=task.validation.take(np.array([0])))
+    with np.errstate(all="raise"):
+        content = tune(bert, task, "(2,3,3)", **QUICK, measure="predictions").content
+    assert np.isfinite(content["calibration"]["factor"]) and content["solved"]["judged"] == 1

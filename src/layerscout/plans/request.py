@@ -187,7 +187,8 @@ class TuneRequest(Settings):
         """Whether an option says how to train: a head alone is solved unless one does."""
         training = options_of(Settings).keys() - {"metric", "threshold", "class_weights"}
         training |= {"learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout"}
-        return bool(training & self.given) or len(self.seed) > 1
+        ends = self.head_end == "trained"
+        return ends or bool(training & self.given) or len(self.seed) > 1
 
     def _check_together(self) -> None:
         """Raise for options that do not go with each other."""
@@ -208,10 +209,10 @@ class TuneRequest(Settings):
                 f"`{min(trained)}` applies to a head that is trained to the end, and this one is "
                 "solved then; leave one of them out"
             )
-        if self.loss is not None and self.batch_size < 4:
+        if self.loss is not None and self.batch_size < 8:
             raise InputError(
-                f"`batch_size` must be 4 or more with `loss` ({self.loss}), two examples seen "
-                f"twice, got {self.batch_size}"
+                f"`batch_size` must be 8 or more with `loss` ({self.loss}), two examples of two "
+                f"classes seen twice, got {self.batch_size}"
             )
         if self.reinitialises and len(self.seed) > 1:
             raise InputError(

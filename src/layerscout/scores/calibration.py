@@ -36,7 +36,10 @@ def calibrate(
     prior: tuple[float, float] | None = None,
     weights: Float64[np.ndarray, " n"] | None = None,
 ) -> float:
-    """Return the factor on all logits that gives the least loss, between 1/50 and 50.
+    """Return the factor on all logits that gives the least loss, between 1/50 and 50, or below.
+
+    It may be as far below 1/50 as logits are above 1: those of a head solved on four rows, or on
+    rows that a training brought together, are hundreds.
 
     It is the inverse of a temperature (Guo et al. 2017, §4.2), and changes no prediction. 1 for
     numbers. Of n rows, 1/(n + 1) of each is taken to have other labels: a few rows that are all
@@ -77,7 +80,7 @@ def calibrate(
 
     found = minimize_scalar(
         find_loss,
-        bounds=(-FARTHEST, FARTHEST),
+        bounds=(-FARTHEST - np.log(max(float(logits.std()) / 50, 1.0)), FARTHEST),
         method="bounded",
         options={"xatol": 1e-3},
     )

@@ -8,7 +8,7 @@ serves all shrinkages. Of words, multinomial logistic regression contends beside
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -220,18 +220,16 @@ def solve_apart(
         for number, head in enumerate(solve(H[~own], y[~own])):
             logits[number, own] = head(H[own])
     own_y, weights = y[aside], _weigh(y, aside, balanced)
-    # Where the rows of a class came together, logits are hundreds, out of any factor's reach.
-    size = 1.0 if y.dtype.kind == "f" else float(logits[:, aside].std()) or 1.0
+    folds = np.unique(folds[aside], return_inverse=True)[1]
     candidates, values = [], np.zeros(folds.max() + 2)
-    for shrinkage, said in zip(SHRINKAGES, logits[:, aside] / size, strict=True):
+    for shrinkage, said in zip(SHRINKAGES, logits[:, aside], strict=True):
         losses = weights * _find_calibrated(own_y, said, weights)
         candidates.append(_Candidate(0, shrinkage, None, said, losses, values))
 
     def solve_kept(best: _Candidate) -> LinearHead:
-        return solve(*kept)[SHRINKAGES.index(best.shrinkage)].scale(1 / size)
+        return solve(*kept)[SHRINKAGES.index(best.shrinkage)]
 
-    chosen = _choose(candidates, aside, own_y, folds[aside], weights, solve_kept)
-    return replace(chosen, factor=chosen.factor / size, factors=chosen.factors / size)
+    return _choose(candidates, aside, own_y, folds, weights, solve_kept)
 
 
 def _judge(
@@ -262,9 +260,16 @@ def _find_best(candidates: Sequence[_Candidate], folds: np.ndarray) -> list[_Can
     """Return the candidates that are best outside of each fold, and last the one that is by all."""
 
     def rank(fold: int) -> Callable[[_Candidate], tuple[float, float]]:
-        return lambda each: (float(each.values[fold]), -float(each.losses[folds != fold].mean()))
+        others = _leave(folds, fold)
+        return lambda each: (float(each.values[fold]), -float(each.losses[others].mean()))
 
     return [max(candidates, key=rank(fold)) for fold in (*range(folds.max() + 1), -1)]
+
+
+def _leave(folds: np.ndarray, fold: int) -> np.ndarray:
+    """Return which rows are in other folds; all where there are no others."""
+    others: np.ndarray = folds != fold
+    return others if others.any() else ~others
 
 
 def _choose(
@@ -279,7 +284,7 @@ def _choose(
     held_out, factors = np.empty_like(candidates[0].logits), np.empty(len(y))
     *by_others, best = _find_best(candidates, folds)
     for fold, each in enumerate(by_others):
-        own, others = folds == fold, folds != fold
+        own, others = folds == fold, _leave(folds, fold)
         factors[own] = calibrate(y[others], each.logits[others], weights=weights[others])
         held_out[own] = each.logits[own] * factors[own, None]
     factor = calibrate(y, best.logits, weights=weights)

@@ -50,7 +50,7 @@ class Tridiagonal:
     @classmethod
     def of(cls, matrix: Float64[np.ndarray, "d d"]) -> Tridiagonal:
         """Reduce a symmetric matrix, of which only the upper triangle is read, in its place."""
-        matrix = np.ascontiguousarray(matrix)
+        matrix = np.ascontiguousarray(matrix, np.float64)
         d = len(matrix)
         bands, factors, room = np.zeros((2, d)), np.zeros(max(1, d - 1)), np.empty(BLOCK * d)
         size, length, failed = ctypes.c_int(d), ctypes.c_int(BLOCK * d), ctypes.c_int(0)

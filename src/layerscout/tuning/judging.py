@@ -140,7 +140,7 @@ def judge(
             other_test, *_ = _judge_test(tuning, tuned[1], task.test, other, least)
     if judged is not None:
         calibration = describe_calibration(answers.labels, judged, tested)
-    if measures_speed(measure, first.solution is not None):
+    if measures_speed(measure, run.learning_rate is None):
         with make_accelerator().main_process_first():  # so that it is alone
             full = tuning.encoder.model if measure == "all" else None
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))

@@ -110,7 +110,7 @@ def learn_more(settled: Settled) -> dict[str, Any] | None:
     if settled.free is not None and settled.pooled is not None:
         pooled, free = settled.pooled, settled.free
         state, shrinkage, penalty = free["state"], free["shrinkage"], free["penalty"]
-    elif first.solution is not None and not first.choice.plan.tuned:
+    elif first.solution is not None and first.solution.pooled.splits:
         pooled, solved = first.solution.pooled, first.solution.solved
         state, shrinkage, penalty = solved.state, solved.shrinkage, solved.penalty
     else:

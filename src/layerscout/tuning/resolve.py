@@ -431,8 +431,9 @@ def _rate(
     if states is not None:
         return RatedPlan(choice, (), states)
     if staged:
-        rate = stage_rate(target.shape.hidden_size, request.loss, target.method)
-        return RatedPlan(choice, request.learning_rate or (rate,), [choice.plan.head])
+        width, plan = target.shape.hidden_size, choice.plan
+        rate = stage_rate(plan, width, request.loss, target.method)
+        return RatedPlan(choice, request.learning_rate or (rate,), [plan.head])
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
     usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)
     return RatedPlan(choice, request.learning_rate or usual)

@@ -360,7 +360,7 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
         warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
         warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
-    if warmup >= steps and not tuning.solves:
+    if warmup >= steps and tuning.trains:
         warnings.append(
             f"the warmup takes {warmup:,.0f} steps (--warmup), but the training has only "
             f"{steps:,}, so the learning rate never reached its peak"

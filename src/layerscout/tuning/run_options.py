@@ -38,7 +38,7 @@ from layerscout.states import (
     is_first_process,
     make_accelerator,
 )
-from layerscout.tuning.plan_spec import needs_scan
+from layerscout.tuning.plan_spec import needs_scan, read_plan
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import VERSIONS, Snapshots
 
@@ -175,6 +175,7 @@ class RunOptions(Options):
     def settle(self, request: TuneRequest) -> TuneRequest:
         """Let a training end with a trained head where only such a model can be saved as asked."""
         own = bool(self.checkpoints) or SENTENCES in self.formats
+        own &= read_plan(request.plan).is_auto
         if own and request.head_end is None and request.loss is None:
             return replace(request, head_end="trained")
         return request

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from math import isfinite
@@ -30,6 +30,7 @@ from layerscout.models import find_output, use_seed
 from layerscout.plans import Classifier, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, follow_first, read_inputs
 from layerscout.tuning.resolve import RatedPlan, Tuning
+from layerscout.tuning.run_options import tracking
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.solving import (
     Judged,
@@ -99,12 +100,14 @@ class Stage:
         parameters: those that were trained.
         features: what the output layer is given of every row, (n, d); of none if it diverged.
         output: the name of that layer.
+        steps: that were taken.
     """
 
     run: Run
     parameters: Mapping[str, Tensor]
     features: np.ndarray
     output: str
+    steps: int
 
 
 def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
@@ -118,7 +121,7 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
 
     Raises:
         NothingFinishedError: if no stage came to its end with a finite loss.
-        UnsolvableError: if the states that a stage leaves do not tell the rows apart.
+        UnsolvableError: if no rows can judge others.
     """
     labelled = _gather(tuning, rated.choice.plan, hooks)
     stages = labelled.stages
@@ -130,7 +133,14 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
             done.append(_train_stage(tuning, rated, labelled, rows, run, hooks, name, place))
             if run.diverged:
                 return run, None
-        return _solve(tuning, rated.choice.plan, labelled, done)
+        run, found = _solve(tuning, rated.choice.plan, labelled, done)
+        about = {"learning_rate": rate, "seed": seed, **asdict(tuning.settings)}
+        label, running = f"{rated.choice.plan.notation}, {name}", hooks.running
+        with tracking(running.track, running.logs, label, about) as log:
+            for end in run.curve:
+                losses = {"training_loss": end.training_loss, "validation_loss": end.loss}
+                log(losses | {tuning.settings.metric: end.value}, done[-1].steps)
+        return run, found
 
     runs, kept, found = try_rates(tuning, rated, number, run_stages)
     assert found is not None, "its run came to the end"
@@ -153,8 +163,8 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
         parts = deal_texts(split, answers, groups=2)[0]
         if parts.max() < 1:
             raise UnsolvableError(
-                f"all {len(parts)} labelled examples of {tuning.task.name} have the same text, so "
-                "they cannot judge each other; give other texts, or `head_end` trained"
+                f"the {len(parts)} labelled examples of {tuning.task.name} have one text for each "
+                "class, so they cannot judge each other; give other texts, or `head_end` trained"
             )
         return Labelled(examples, split, parts, parts, whole=True)
     parts = np.where(np.arange(len(examples)) < len(training), -1, 0)
@@ -226,14 +236,14 @@ def _train_stage(
             if snapshots is not None:
                 snapshots.save(run, stepper, over=True)
     if run.diverged:
-        return Stage(run, stepper.kept, np.empty((0, 0)), output)
+        return Stage(run, stepper.kept, np.empty((0, 0)), output, own)
     with torch.no_grad():
         for key, p in stepper.trained.items():
             p.copy_(stepper.kept[key])
     started, everything = perf_counter(), np.arange(len(examples))
     features = read_inputs(tuning.encoder, model, examples, everything, layer, layer)
     run.seconds["evaluate"] = perf_counter() - started
-    return Stage(run, stepper.kept, features.numpy(), output)
+    return Stage(run, stepper.kept, features.numpy(), output, own)
 
 
 def find_classifier(tuning: Tuning) -> Classifier:
@@ -278,12 +288,8 @@ def _group(labels: np.ndarray) -> list[np.ndarray]:
 
 def _solve(
     tuning: Tuning, plan: Plan, labelled: Labelled, done: Sequence[Stage]
-) -> tuple[Run, tuple[Stage, Solution]]:
-    """Solve the head on what the last stage left, and judge it by rows that a stage did not see.
-
-    Raises:
-        UnsolvableError: if a stage brought all rows together.
-    """
+) -> tuple[Run, tuple[Stage, Solution] | None]:
+    """Solve the head on what the last stage left, and judge it by rows that a stage did not see."""
     from layerscout.scores import solve_apart
 
     started, last, form = perf_counter(), done[-1], find_form(tuning)
@@ -305,10 +311,9 @@ def _solve(
     )
     solved = follow_first(solve)
     if solved is None:
-        raise UnsolvableError(
-            f"{plan.notation} brought all texts together with learning rate "
-            f"{last.run.learning_rate:g}; use a lower --learning-rate"
-        )
+        run = replace(last.run, curve=[])
+        run.diverge("what it gives is the same for all texts, or not finite")
+        return run, None
     solved = replace(solved, state=plan.head, losses={plan.head: solved.losses[0]})
     if labelled.whole:
         judged = judge_left_out(tuning, solved, labelled.split, labelled.parts)

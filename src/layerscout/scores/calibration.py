@@ -65,7 +65,7 @@ def calibrate(
         logits = logits - logits.max(axis=1, keepdims=True)
         targets = np.full(logits.shape, share / max(logits.shape[1] - 1, 1))
         targets[np.arange(len(y)), y] = 1 - share
-    along = (targets * logits).sum(axis=1)
+    along, size = (targets * logits).sum(axis=1), float(logits.std())
 
     def find_loss(log: float) -> float:
         scaled = logits * np.exp(log)
@@ -80,7 +80,7 @@ def calibrate(
 
     found = minimize_scalar(
         find_loss,
-        bounds=(-FARTHEST - np.log(max(float(logits.std()) / 50, 1.0)), FARTHEST),
+        bounds=(-FARTHEST - (np.log(size) if size > 50 else 0.0), FARTHEST),
         method="bounded",
         options={"xatol": 1e-3},
     )

@@ -521,7 +521,9 @@ def timing(models: Sequence[str], shared: Path, folder: Path) -> Section:
             for plan in ("head:best", "top:1", "top:3", "auto", "full"):
                 took, spent = run(model, plan)
                 expected = spent["estimate"]
-                share = sum(expected.values()) / sum(spent["seconds"][phase] for phase in expected)
+                share = sum(expected.values()) / sum(
+                    spent["seconds"].get(phase, 0.0) for phase in expected
+                )
                 limit = 0.7 * took
                 within = ""
                 if plan != "head:best":  # which has nothing to shorten

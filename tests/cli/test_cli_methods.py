@@ -173,7 +173,6 @@ RESTING = """
 import time
 from layerscout import cli
 from layerscout.tuning import training
-from telling import texts_of
 
 rate = training.learning_rate_at
 

@@ -11,10 +11,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Unpack
 
 from layerscout.data import Task
+from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import Plan, TuneRequest, add_options, resolve_request, take_options
 from layerscout.progress import Show, log_warnings, say, show_progress, write_duration
-from layerscout.states import is_first_process
+from layerscout.states import is_first_process, make_accelerator
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.learning_curve import learn_more
@@ -89,6 +90,11 @@ def tune(
     check_single(running.checkpoints, request)
     limited, since = request.time is not None, running.since
     watch = Watch(started if since is None else since, request.time or inf)
+    if limited and make_accelerator().num_processes > 1:
+        raise InputError(
+            f"`time` ({request.time:g} s) is for a single process, and this is one of several; "
+            "leave it out, or give `epochs`"
+        )
     progress = progress if is_first_process() else False
     if isinstance(scan, str | Path):
         from layerscout.scanning import Scan
@@ -103,7 +109,9 @@ def tune(
         about = identify_training(tuning)
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
-        forecast = _forecast(tuning, running, show, watch) if progress or limited else None
+        # Of several processes each would time other steps, and wait for those of the others.
+        timed = (progress or limited) and make_accelerator().num_processes == 1
+        forecast = _forecast(tuning, running, show, watch) if timed else None
         if forecast is not None and progress is True and sys.stderr.isatty():
             expected = sum(forecast.seconds.values())
             say(f"this takes about {write_duration(min(expected, watch.limit - watch.elapsed))}")

@@ -27,7 +27,7 @@ from transformers.utils import logging
 import layerscout as ls
 from layerscout.data import evaluate, find_difference
 from layerscout.scores import TRAINED, calibrate, measure_calibration
-from measuring import Section, table, write_page
+from measuring import Section, grid_options, table, write_page
 from solved import read_records
 from starts import PLANS, Cell, load, say, spread
 
@@ -352,13 +352,7 @@ geometric mean: above 1 where the model is not sure enough."""
 def main() -> None:
     logging.set_verbosity_error()
     torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--mpnet", type=Path, help="folder of mpnet-base")
-    parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--write", type=Path, help="write the page, and run nothing")
-    given = parser.parse_args()
+    given = grid_options(__doc__, RECORDS, hours=2.0).parse_args()
     if given.write is not None:
         write(given.records, given.write)
         return

@@ -151,6 +151,23 @@ def given(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
+def grid_options(page: str | None, records: Path, hours: float) -> argparse.ArgumentParser:
+    """Make the parser of a benchmark that adds to its records for some hours, or writes a page.
+
+    Args:
+        page: its docstring, whose first line says what it is for.
+        records: where they are by default.
+        hours: that it may take by default.
+    """
+    parser = argparse.ArgumentParser(description=(page or "").split("\n")[0])
+    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--records", type=Path, default=records)
+    parser.add_argument("--mpnet", type=Path, help="folder of mpnet-base")
+    parser.add_argument("--hours", type=float, default=hours)
+    parser.add_argument("--write", type=Path, help="write the page, and run nothing")
+    return parser
+
+
 def machine(device: str = "cpu") -> str:
     """Name the machine, the device that models run on, and the versions."""
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()

@@ -8,7 +8,6 @@ validation rows choose for each start. A line of JSON for each run, with what it
 one is not run again. One thread; seconds are of the processor.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -32,7 +31,7 @@ from layerscout.states import DEFAULT_LIMIT, pool_states, predict
 from layerscout.tuning import starting
 from layerscout.tuning.resolve import encode_split
 from layerscout.tuning.solving import deal
-from measuring import Section, table, write_page
+from measuring import Section, grid_options, table, write_page
 
 RECORDS = Path(__file__).parent / "starts" / "records.jsonl"
 PLANS = {"MiniLM": "(3,4,4)", "mpnet-base": "(9,10,10)"}
@@ -429,13 +428,7 @@ def write(records: Path, path: Path) -> None:
 def main() -> None:
     logging.set_verbosity_error()
     torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--records", type=Path, default=RECORDS)
-    parser.add_argument("--mpnet", type=Path, help="folder of mpnet-base")
-    parser.add_argument("--hours", type=float, default=6.0)
-    parser.add_argument("--write", type=Path, help="write the page, and run nothing")
-    given = parser.parse_args()
+    given = grid_options(__doc__, RECORDS, hours=6.0).parse_args()
     if given.write is not None:
         write(given.records, given.write)
         return

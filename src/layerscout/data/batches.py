@@ -77,8 +77,8 @@ def balance_batches(
 ) -> Iterator[np.ndarray]:
     """Draw batches without end in which all groups that fit have as many rows, two or more.
 
-    Groups and the rows of each come in turns, in an order that is drawn anew for every turn, so
-    those of small groups come more often.
+    Groups and the rows of each come in turns, and every turn is shuffled, so those of small groups
+    come more often.
 
     Args:
         groups: row numbers of each class or label; a row may be in several.

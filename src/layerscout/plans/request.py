@@ -183,6 +183,11 @@ class TuneRequest(Settings):
         return self.fresh_head or (self.reinitialises and not self.as_released)
 
     @property
+    def asks_solved(self) -> bool:
+        """Whether the head of a training was asked to be solved in the end."""
+        return self.loss is not None or self.head_end == "solved"
+
+    @property
     def trains(self) -> bool:
         """Whether an option says how to train: a head alone is solved unless one does."""
         training = options_of(Settings).keys() - {"metric", "threshold", "class_weights"}
@@ -204,7 +209,7 @@ class TuneRequest(Settings):
             )
         trained = {"keep", "patience", "head_learning_rate", "preset"} & self.given
         trained |= {"head_start"} & self.given if self.loss is not None else set()
-        if (self.loss is not None or self.head_end == "solved") and trained:
+        if self.asks_solved and trained:
             raise InputError(
                 f"`{min(trained)}` applies to a head that is trained to the end, and this one is "
                 "solved then; leave one of them out"

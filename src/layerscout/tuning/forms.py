@@ -144,7 +144,6 @@ def ends_solved(
         InputError: if that was asked for and cannot be.
     """
     kind, shape, rule = target.task.kind, target.shape, ""
-    asked = request.loss is not None or request.head_end == "solved"
     if kind not in OF_TEXTS or (request.loss is not None and kind == "regression"):
         rule = f"classes of texts, but {target.task.name} is a task of {describe_kind(kind)}"
     elif not (plan.tuned or plan.embeddings):
@@ -153,13 +152,13 @@ def ends_solved(
         rule = "blocks that are saved whole, but the method saves what it adds to them"
     elif form is None:
         rule = f"a head that can be solved, which that of {shape.family} here cannot be"
-    if asked and rule:
+    if request.asks_solved and rule:
         option = "loss" if request.loss is not None else "head_end"
         value = getattr(request, option)
         raise InputError(f"`{option}` ({value}) needs {rule}; leave it out")
     own = request.classifier == "family" or request.save_dtype not in (None, "float32")
     default = spec.is_auto and request.head_end is None and not (own or TRAINED & request.given)
-    return asked or (default and not rule)
+    return request.asks_solved or (default and not rule)
 
 
 def list_states(target: Target) -> Sequence[int]:

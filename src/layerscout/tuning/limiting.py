@@ -10,7 +10,6 @@ from time import perf_counter
 
 from layerscout.errors import InputError
 from layerscout.progress import write_duration
-from layerscout.states import follow_first
 from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
 from layerscout.tuning.machine import Watch
 from layerscout.tuning.resolve import Tuning
@@ -39,7 +38,8 @@ def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOp
         what = "a step of training"
     settings = replace(tuning.settings, max_steps=1)
     seconds = sum(estimate(tuning, rated, settings, speed, running).values())
-    loaded, needed = follow_first(lambda: (watch.elapsed, watch.elapsed + seconds))
+    loaded = watch.elapsed
+    needed = loaded + seconds
     if needed > watch.limit:
         raise InputError(
             f"`time` ({watch.limit:g} s) is too short: it took {loaded:.1f} s until the work could "
@@ -96,7 +96,7 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         return steps if steps >= least else (1 if least == 1 else None)
 
     snapshots = hooks.snapshots
-    steps = follow_first(plan if snapshots is None else lambda: snapshots.plan_steps(plan))
+    steps = plan() if snapshots is None else snapshots.plan_steps(plan)
     limit = write_duration(watch.limit)
     if steps is None:
         needed = ceil((watch.elapsed + take(least)) / PLANNED_SHARE)

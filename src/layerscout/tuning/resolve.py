@@ -218,8 +218,7 @@ def resolve(
     choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
     form = None
-    asked = request.loss is not None or request.head_end == "solved"
-    if asked or any(is_solved(choice.plan, request, method) for choice in choices):
+    if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):
         form = choose_form(encoder, task, request)
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))

@@ -90,7 +90,8 @@ def tune(
     check_single(running.checkpoints, request)
     limited, since = request.time is not None, running.since
     watch = Watch(started if since is None else since, request.time or inf)
-    if limited and make_accelerator().num_processes > 1:
+    alone = make_accelerator().num_processes == 1
+    if limited and not alone:
         raise InputError(
             f"`time` ({request.time:g} s) is for a single process, and this is one of several; "
             "leave it out, or give `epochs`"
@@ -110,7 +111,7 @@ def tune(
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
         # Of several processes each would time other steps, and wait for those of the others.
-        timed = (progress or limited) and make_accelerator().num_processes == 1
+        timed = alone and (progress or limited)
         forecast = _forecast(tuning, running, show, watch) if timed else None
         if forecast is not None and progress is True and sys.stderr.isatty():
             expected = sum(forecast.seconds.values())

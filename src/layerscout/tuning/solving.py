@@ -351,6 +351,11 @@ def deal_texts(split: Split, answers: Targets, groups: int = FOLDS) -> np.ndarra
     return deal(answers.labels, own, groups=groups)
 
 
+def count_deals(examples: int) -> int:
+    """Return how often so many examples are dealt into folds."""
+    return min(MOST_DEALS, -(-ENOUGH // examples))
+
+
 def deal(
     labels: np.ndarray, own: np.ndarray, *, words: bool = False, groups: int = FOLDS
 ) -> np.ndarray:
@@ -363,10 +368,10 @@ def deal(
 
     y, classes = labels[np.unique(own, return_index=True)[1]], labels.dtype.kind == "i"
     if classes and (words or (labels != y[own]).any()):
-        deals = range(min(MOST_DEALS, -(-ENOUGH // len(labels))))
+        deals = range(count_deals(len(labels)))
         dealt = [deal_groups(labels, n, own, groups=groups, least=0) for n in deals]
     else:
-        deals = range(min(MOST_DEALS, -(-ENOUGH // len(y))))
+        deals = range(count_deals(len(y)))
         dealt = [deal_groups(y, n, groups=groups, least=0)[own] for n in deals]
     folds = np.stack(dealt)
     if classes and not words:

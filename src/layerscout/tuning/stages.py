@@ -27,7 +27,6 @@ from layerscout.states import (
     Examples,
     Trunk,
     fingerprint_encoder,
-    follow_first,
     is_first_process,
     join_process_group,
 )
@@ -232,8 +231,8 @@ def compute_trunk(
 
 
 def is_over(until: float) -> bool:
-    """Return whether it is later than that, as the first of several processes sees it."""
-    return until < inf and follow_first(lambda: perf_counter() > until)
+    """Return whether it is later than that; a limit of time is for a single process."""
+    return perf_counter() > until
 
 
 def start_model(

@@ -23,14 +23,12 @@ from layerscout.data import (
     balance_batches,
     make_targets,
     require_validation,
-    shuffle_batches,
-    shuffle_plainly,
 )
 from layerscout.models import find_output, use_seed
 from layerscout.plans import Classifier, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, follow_first, read_inputs
 from layerscout.tuning.resolve import RatedPlan, Tuning
-from layerscout.tuning.run_options import tracking
+from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.solving import (
     Judged,
@@ -53,7 +51,7 @@ from layerscout.tuning.stages import (
     try_rates,
 )
 from layerscout.tuning.starting import solve_start
-from layerscout.tuning.stepping import Epoch, Run, Stepper
+from layerscout.tuning.stepping import Epoch, Run, Stepper, draw_batches
 
 # Labelled rows from which on the validation rows judge a training, which sees the others alone.
 # Fewer are too few to give any away: two halves judge each other, and the training that counts sees
@@ -149,6 +147,12 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
     return TunedPlan(rated.choice, runs, kept, parameters, (labelled.examples,), solution)
 
 
+def judges_in_halves(tuning: Tuning, running: RunOptions) -> bool:
+    """Return whether two halves of few rows judge each other, and not the validation rows."""
+    few = len(tuning.training) + len(tuning.validation) < ENOUGH
+    return few and len(tuning.plans) == 1 and running.measure == "all"
+
+
 def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     """Run the trunk over all labelled rows, and deal them into the parts that judge."""
     training, validation = tuning.training, tuning.validation
@@ -158,8 +162,7 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     rows = Examples(training.tokens + validation.tokens, answers, None)
     with hooks.watch.measure("trunk"):
         (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
-    beside = len(tuning.plans) > 1 or hooks.running.measure != "all"
-    if len(examples) < ENOUGH and not beside:
+    if judges_in_halves(tuning, hooks.running):
         parts = deal_texts(split, answers, groups=2)[0]
         if parts.max() < 1:
             raise UnsolvableError(
@@ -255,16 +258,11 @@ def _draw(
     settings: Settings, examples: Examples, rows: np.ndarray, order: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Draw batches of some rows without end: with classes in balance where they are compared."""
-    size = settings.step_size
     if settings.loss == "contrastive":
         groups = _group(examples.answers.labels[rows])
-        yield from (rows[batch] for batch in balance_batches(groups, size, order))
+        yield from (rows[batch] for batch in balance_batches(groups, settings.step_size, order))
     while True:
-        if settings.batching == "shuffled":
-            batches = shuffle_plainly(len(rows), size, order)
-        else:
-            batches = shuffle_batches(examples.lengths[rows], size, order)
-        yield from (rows[batch] for batch in batches)
+        yield from (rows[batch] for batch in draw_batches(settings, examples.lengths[rows], order))
 
 
 @contextmanager

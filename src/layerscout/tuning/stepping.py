@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscout.data import shuffle_batches, shuffle_plainly
 from layerscout.models import Encoder
 from layerscout.plans import Keep, Settings
 from layerscout.states import Examples, compute_logits, make_accelerator
@@ -176,12 +177,21 @@ class Stepper:
         return value
 
 
+def draw_batches(
+    settings: Settings, lengths: np.ndarray, order: np.random.Generator
+) -> list[np.ndarray]:
+    """Draw the examples of an epoch's steps, which have so many tokens each."""
+    if settings.batching == "shuffled":
+        return shuffle_plainly(len(lengths), settings.step_size, order)
+    return shuffle_batches(lengths, settings.step_size, order)
+
+
 def contrast(features: Tensor, labels: Tensor) -> Tensor:
     """Return the supervised contrastive loss of a batch (Khosla et al. 2020, eq. 2).
 
     Of row i with features z of length 1 it is −Σ_j w_ij log (e^(z_i·z_j/τ) / Σ_{a≠i} e^(z_i·z_a/τ))
     over the others, with weights that sum to 1: the same for all rows of its class, and 0 for the
-    rest. Of several labels the weights go by how many of their labels two rows share, |A∩B|/|A∪B|.
+    rest. Of several labels the weight of two rows is the share of common ones, |A∩B|/|A∪B|.
 
     Args:
         features: (b, d).

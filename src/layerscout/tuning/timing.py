@@ -1,6 +1,6 @@
 """How long a tuning takes: estimated before its work begins, and measured, phase by phase.
 
-What is to be done is counted; how fast this machine does it shows in some of the real work: a few
+The work ahead is counted; how fast this machine does it shows in some of the real work: a few
 batches forward, and a few steps of the model that is trained, of which nothing is kept.
 """
 
@@ -17,17 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import expand_choices, shuffle_batches, shuffle_plainly
+from layerscout.data import expand_choices
 from layerscout.models import find_output, use_seed
 from layerscout.plans import Plan, Settings, Work, block_flops, cost
-from layerscout.states import Examples, Trunk, follow_first, make_batches
+from layerscout.states import Examples, Trunk, make_batches
 from layerscout.tuning.machine import PHASES, Phase, expect_measuring, measures_speed
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
-from layerscout.tuning.solving import ENOUGH, FOLDS, MOST_DEALS, find_form
+from layerscout.tuning.solving import FOLDS, count_deals, find_form
 from layerscout.tuning.stages import start_model
-from layerscout.tuning.staging import ENOUGH as LEAST_APART, find_classifier, passing_on
-from layerscout.tuning.stepping import Stepper
+from layerscout.tuning.staging import find_classifier, judges_in_halves, passing_on
+from layerscout.tuning.stepping import Stepper, draw_batches
 
 # Seconds that timing may take: a share of what is estimated, within limits.
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.02, 0.3, 1.0
@@ -84,7 +84,7 @@ def time_work(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Speed:
             speed = _time_steps(tuning, rated, speed, _afford(speed.forward * flops))
     if not rated.rates or tuning.free:
         speed = replace(speed, **_time_solving(tuning))
-    return follow_first(lambda: speed)
+    return speed
 
 
 def _afford(seconds: float) -> float:
@@ -141,15 +141,14 @@ def _time_parts(
     def pick(place: float, tokens: int, most: float = 0.0) -> np.ndarray:
         """Return rows of a batch with so many tokens, or more that have no more FLOPs than that."""
         rows = batches[int(place * len(batches))]
-        share = follow_first(lambda: most / count(rows))
         least = -(-tokens // int(lengths[rows].max()))
-        return rows[: max(least, int(len(rows) * min(1.0, share)))]
+        return rows[: max(least, int(len(rows) * min(1.0, most / count(rows))))]
 
     few, more = (pick(0.5, tokens) for tokens in (FEW_TOKENS, MORE_TOKENS))
     run(few)  # what runs first is slower
     least, fewest = run(few), count(few)
     most = afford(least / fewest)
-    places = follow_first(lambda: PLACES if most > count(more) else PLACES[1:2])
+    places = PLACES if most > count(more) else PLACES[1:2]
     parts = [pick(place, MORE_TOKENS, most) for place in places]
     flops = sum(map(count, parts)) / len(parts)
     seconds = sum(map(run, parts)) / len(parts)
@@ -256,11 +255,11 @@ def _count_step(tuning: Tuning, plan: Plan, tokens: int) -> float:
 
 
 def _draw_steps(tuning: Tuning) -> list[np.ndarray]:
-    """Draw the batches of an epoch's steps."""
-    order, size, settings = np.random.default_rng(0), tuning.settings.step_size, tuning.settings
-    if settings.batching == "shuffled" or settings.loss == "contrastive":
-        return shuffle_plainly(len(tuning.training), size, order)
-    return shuffle_batches(tuning.training.lengths, size, order)
+    """Draw the batches of an epoch's steps; those that have classes in balance have any lengths."""
+    settings = tuning.settings
+    if settings.loss == "contrastive":
+        settings = replace(settings, batching="shuffled")
+    return draw_batches(settings, tuning.training.lengths, np.random.default_rng(0))
 
 
 def _sum_steps(tuning: Tuning, plan: Plan) -> float:
@@ -292,9 +291,8 @@ def _share_stages(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Sequ
 
     Where a head is solved in the end from few rows, two on a half of them judge it.
     """
-    rows = len(tuning.training) + len(tuning.validation)
-    whole = len(tuning.plans) == 1 and running.measure == "all" and rows < LEAST_APART
-    return (0.5, 0.5, 1.0) if rated.states is not None and whole else (1.0,)
+    halves = rated.states is not None and judges_in_halves(tuning, running)
+    return (0.5, 0.5, 1.0) if halves else (1.0,)
 
 
 # --- How long that takes -------------------------------------------------------------------------
@@ -384,16 +382,12 @@ def _estimate_pass(tuning: Tuning, examples: Examples, blocks: int, speed: Speed
     return blocks * (speed.forward * flops + speed.batch * batches / tuning.shape.blocks)
 
 
-def _count_deals(answers: int) -> int:
-    return min(MOST_DEALS, -(-ENOUGH // answers))
-
-
 def _estimate_solving(tuning: Tuning, speed: Speed, states: int) -> float:
     """Estimate what solving a head takes: each of some states without each fold of each deal."""
     from layerscout.scores import SHORTLIST, SHRINKAGES
 
     n = len(tuning.training.answers)
-    deals, listed = _count_deals(n), 0.0
+    deals, listed = count_deals(n), 0.0
     if deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
         states, listed = SHORTLIST, 1.25 * states * speed.solve
     each = FOLDS * speed.solve + len(SHRINKAGES) * speed.fit
@@ -413,7 +407,7 @@ def _estimate_judging(
         characters = sum(map(len, tuning.task.train.texts))
         seconds += IMPORTED + (FOLDS if not rated.rates else 1) * characters / REGRESSED
         if tuning.free or not rated.rates:  # the curve has three heads for each fold
-            seconds += 2 * FOLDS * _count_deals(len(tuning.training.answers)) * speed.solve
+            seconds += 2 * FOLDS * count_deals(len(tuning.training.answers)) * speed.solve
         if tuning.task.test is not None:
             seconds += passed * tuning.task.test.examples / len(validation)
     if measures_speed(running.measure, not rated.rates or rated.states is not None):

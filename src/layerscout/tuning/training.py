@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscout.data import evaluate, settle_thresholds, shuffle_batches, shuffle_plainly
+from layerscout.data import evaluate, settle_thresholds
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
 from layerscout.plans import Settings, learning_rate_at
 from layerscout.states import Examples, predict
 from layerscout.tuning.snapshots import RunSnapshots
-from layerscout.tuning.stepping import Epoch, Run, Stepper, compute_loss, pick_epoch
+from layerscout.tuning.stepping import Epoch, Run, Stepper, compute_loss, draw_batches, pick_epoch
 
 
 def train(
@@ -96,16 +96,11 @@ def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextMa
 def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], bool | None]) -> float:
     """Take the steps of an epoch and return the mean loss of its examples."""
     started, settings, training = perf_counter(), stepper.settings, stepper.training
-    steps, size = settings.steps(len(training)), settings.step_size
-    rate = run.learning_rate
+    steps, rate = settings.steps(len(training)), run.learning_rate
     assert rate is not None, "it is trained"
     stepper.model.train()
     loss = seen = 0.0
-    if settings.batching == "shuffled":
-        order = shuffle_plainly(len(training), size, stepper.order)
-    else:
-        order = shuffle_batches(training.lengths, size, stepper.order)
-    for rows in order:
+    for rows in draw_batches(settings, training.lengths, stepper.order):
         if stepper.done == steps:
             break
         share = learning_rate_at(stepper.done, steps, settings.warmup, settings.schedule)

@@ -316,8 +316,9 @@ def _solve(
     if labelled.whole:
         judged = judge_left_out(tuning, solved, labelled.split, labelled.parts)
     else:
-        own, said = require_validation(tuning.task), solved.held_out
-        raw, which = said / solved.factors[:, None], ["validation"] * len(said)
+        # By the head that is kept, so that the saved model answers the same.
+        own, said = require_validation(tuning.task), solved.head(states[-1][solved.rows])
+        raw, which = said / solved.factor, ["validation"] * len(said)
         judged = Judged(own, which, said, 1, raw, solved.factor, solved.factors)
     run = replace(last.run, curve=[judge_solved(tuning, judged, last.run.curve[0].training_loss)])
     seconds = {key: sum(stage.run.seconds[key] for stage in done) for key in run.seconds}

@@ -85,8 +85,10 @@ def test_the_head_is_chosen_by_rows_that_no_stage_saw():
     raw = np.zeros((60, 3))
     for part, H in enumerate(states[:2]):
         own = parts == part
-        raw[own] = solve_path(H[~own], y[~own], 3)[chosen](H[own])
-    whole = solve_path(states[2], y, 3)[chosen].scale(solved.factor)
+        head = solve_path(H[~own], y[~own], 3)[chosen]
+        raw[own] = head(H[own]) / head(H[~own]).std()
+    kept = solve_path(states[2], y, 3)[chosen]
+    raw, whole = raw * kept(states[2]).std(), kept.scale(solved.factor)
     assert solved.head.weights == pytest.approx(whole.weights, rel=1e-9)
     before = solved.held_out / solved.factors[:, None]
     same = np.isclose(before, raw[solved.rows]).all(axis=1)

@@ -8,7 +8,7 @@ serves all shrinkages. Of words, multinomial logistic regression contends beside
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -197,6 +197,8 @@ def solve_apart(
 
     They are told apart far better than new ones are. So the shrinkage is the one with the least
     loss on rows that the model which gave their state did not see, by heads on the rows it did see.
+    The fewer rows a model sees, the nearer they come together and the larger all logits are (of 32
+    rows seven times those of 64), so each head's are brought to one size on the rows that it saw.
 
     Args:
         states: of each part, as a model gives them that did not see its rows.
@@ -210,15 +212,21 @@ def solve_apart(
     Returns:
         None if the state does not tell the rows apart; `state` is 0.
     """
-    solve = partial(solve_path, classes=classes, bias=bias, balanced=balanced)
+
+    def solve(H: np.ndarray, y: np.ndarray) -> list[tuple[LinearHead, float]]:
+        heads = solve_path(H, y, classes=classes, bias=bias, balanced=balanced)
+        if y.dtype.kind == "f":
+            return [(head, 1.0) for head in heads]
+        return [(head, float(head(H).std()) or 1.0) for head in heads]
+
     if not all(_tells_apart(H) for H in (*states, kept[0])):
         return None
     aside = np.flatnonzero(parts >= 0)
     logits = np.zeros((len(SHRINKAGES), len(y), classes))
     for part, H in enumerate(states):
         own = parts == part
-        for number, head in enumerate(solve(H[~own], y[~own])):
-            logits[number, own] = head(H[own])
+        for number, (head, size) in enumerate(solve(H[~own], y[~own])):
+            logits[number, own] = head(H[own]) / size
     own_y, weights = y[aside], _weigh(y, aside, balanced)
     folds = np.unique(folds[aside], return_inverse=True)[1]
     candidates, values = [], np.zeros(folds.max() + 2)
@@ -226,10 +234,17 @@ def solve_apart(
         losses = weights * _find_calibrated(own_y, said, weights)
         candidates.append(_Candidate(0, shrinkage, None, said, losses, values))
 
-    def solve_kept(best: _Candidate) -> LinearHead:
-        return solve(*kept)[SHRINKAGES.index(best.shrinkage)]
-
-    return _choose(candidates, aside, own_y, folds, weights, solve_kept)
+    heads = dict(zip(SHRINKAGES, solve(*kept), strict=True))
+    chosen = _choose(
+        candidates, aside, own_y, folds, weights, lambda best: heads[best.shrinkage][0]
+    )
+    size = heads[chosen.shrinkage][1]
+    return replace(
+        chosen,
+        head=chosen.head.scale(1 / size),
+        factor=chosen.factor / size,
+        factors=chosen.factors / size,
+    )
 
 
 def _judge(

@@ -1,5 +1,6 @@
 """How long a tuning takes: what is estimated, and how it keeps within a limit, by a fake clock."""
 
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -108,15 +109,18 @@ def test_estimates_add_up_what_is_counted(bert):
 
 
 @pytest.mark.parametrize("options", [{"loss": "contrastive"}, {"accumulation": 2}])
-def test_timing_some_of_the_work_changes_nothing(bert, options):
-    stages: list[str] = []
-    options = {**OPTIONS, "epochs": 1, "measure": "predictions", **options}
+def test_some_work_is_timed_where_a_terminal_shows_it_which_changes_nothing(
+    bert, options, monkeypatch, capsys
+):
+    options = {**OPTIONS, "progress": True, "epochs": 1, "measure": "predictions", **options}
     plain = tune(bert, task_by_words(), "(3, 4, 4)", **options)
-    options["progress"] = lambda stage, *_: stages.append(stage)
+    assert "timing" not in plain.content["time"]["seconds"] and capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     timed = tune(bert, task_by_words(), "(3, 4, 4)", **options)
     assert timed.content["runs"][0]["curve"] == plain.content["runs"][0]["curve"]
-    assert plain.content["time"]["estimate"] is None and "timing parts of the work" in stages
+    assert plain.content["time"]["estimate"] is None
     assert timed.content["time"]["estimate"]["train"] > 0
+    assert "this takes about" in capsys.readouterr().err
 
 
 def test_a_training_is_planned_to_fit(bert, clock, tmp_path):

@@ -110,10 +110,11 @@ def tune(
         about = identify_training(tuning)
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
+        watch.seconds["load"] = watch.elapsed
         # Of several processes each would time other steps, and wait for those of the others.
-        timed = alone and (progress or limited)
-        forecast = _forecast(tuning, running, show, watch) if timed else None
-        if forecast is not None and progress is True and sys.stderr.isatty():
+        shown = alone and progress is True and sys.stderr.isatty()
+        forecast = _forecast(tuning, running, show, watch) if shown or limited else None
+        if forecast is not None and shown:
             expected = sum(forecast.seconds.values())
             say(f"this takes about {write_duration(min(expected, watch.limit - watch.elapsed))}")
         device, predicted = tuning.encoder.device, expect_memory(tuning)
@@ -171,7 +172,6 @@ def _forecast(tuning: Tuning, running: RunOptions, show: Show, watch: Watch) -> 
     Raises:
         InputError: if it is more than what is allowed.
     """
-    watch.seconds["load"] = watch.elapsed
     show("timing parts of the work", 0, 1)
     with watch.measure("timing"):
         forecast = Forecast.of(tuning, running)

@@ -171,7 +171,7 @@ def opened(chromium: Any, path: Path, width: int = 1100) -> Iterator[tuple[Any, 
         dialog.dismiss()
 
     page = chromium.new_page(viewport={"width": width, "height": 800})
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.on("request", lambda request: asked(request.url))
     page.on("console", lambda message: said(message.type, message.text))
     page.on("pageerror", lambda error: faults.append(f"uncaught: {error}"))

@@ -66,8 +66,7 @@ def test_numbers_of_stsb(tmp_path):
     result.save(tmp_path)
     content = json.loads((tmp_path / "result.json").read_text())
     assert (content["metric"], content["settings"]["score"]) == ("pearson_spearman", DEFAULT)
-    before, after = (content["runs"][0]["curve"][at]["training_loss"] for at in (0, -1))
-    assert after < before
+    assert content["best"]["value"] > 0.3
     found, held = result.predictions["prediction"][:4], task.validation
     ask = pipeline("text-classification", str(tmp_path / "model"))
     pairs = zip(held.texts[:4], held.pairs[:4], strict=True)

@@ -1,13 +1,16 @@
 """Fixtures of all tests; shapes are checked in what they import of layerscout."""
 
+import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
+from beartype import beartype
 
 from inputs import Write, writer
 from tiny import EACH_FAMILY, tiny_checkpoint
@@ -22,7 +25,33 @@ SHAPED = [
     if "\nfrom jaxtyping import" in path.read_text(encoding="utf-8") and path.stem not in OWN_CHECKS
 ]
 assert len(SHAPED) > 20
-install_import_hook(SHAPED, "beartype.beartype")
+
+
+class OnlyShapes(jaxtyping._import_hook.JaxtypingTransformer):
+    """Leaves out what names no shape: mypy checks that, and here every call would take longer."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Go past functions and classes without shapes, to those within them."""
+        if isinstance(node, ast.Module):
+            shapes = [r"\[[\w.| ]+, '"]
+            for each in node.body:
+                if isinstance(each, ast.Assign) and re.search(shapes[0], ast.unparse(each.value)):
+                    shapes.append(rf"\b{ast.unparse(each.targets[0])}\b")  # which stands for one
+            self.shape = re.compile("|".join(shapes))
+        elif isinstance(node, ast.FunctionDef):
+            if not self.shape.search(f"{ast.unparse(node.args)} {ast.unparse(node.returns or [])}"):
+                return self.generic_visit(node)
+        elif isinstance(node, ast.ClassDef):
+            fields = (each for each in node.body if isinstance(each, ast.AnnAssign))
+            if not any(self.shape.search(ast.unparse(each)) for each in fields):
+                return self.generic_visit(node)
+        return super().visit(node)
+
+
+jaxtyping._import_hook.JaxtypingTransformer = OnlyShapes
+# Modules with checks are kept compiled under this name.
+check_shapes = beartype
+jaxtyping.install_import_hook(SHAPED, "common.check_shapes")
 
 torch.set_num_threads(1)
 

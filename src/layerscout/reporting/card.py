@@ -49,7 +49,10 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
-        return f"{line}, {share:.0%} of the FLOPs of full fine-tuning, {describe_quality(content)}"
+        cost = f"{share:.0%} of the FLOPs of full fine-tuning"
+        if (content.get("free") or {}).get("kept"):
+            cost += " with the training that was no better"
+        return f"{line}, {cost}, {describe_quality(content)}"
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"

@@ -143,8 +143,8 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
         ),
         # A head that was solved has neither epochs nor a rate, and goes with its averaging block.
         (
-            evaluated(**FAILED, tuning=before(**SOLVED, options={"examples": 60, "untie": True})),
-            "layerscout tune base r.csv --examples 60 --untie -o out-tuned",
+            evaluated(**FAILED, tuning=before(**SOLVED, options={"examples": 60, "time": 60})),
+            "layerscout tune base r.csv --examples 60 -o out-tuned",
         ),
         (evaluated(**EXCHANGED, tuning=before(**SOLVED)), ""),
         (

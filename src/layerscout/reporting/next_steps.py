@@ -260,8 +260,9 @@ def _tune_anew(content: Content, sentence: str, *words: str) -> tuple[str, str] 
     """Tune the base of a solved head on the same data; None if these are not where they were."""
     before = content["tuning"]
     data = {**content, "settings": before["settings"]}
-    options = write_options(before["options"])
-    command = write_command("tune", data, *options, *words, model=before["model"])
+    # A limit would leave no more time for blocks than before.
+    options = {name: value for name, value in before["options"].items() if name != "time"}
+    command = write_command("tune", data, *write_options(options), *words, model=before["model"])
     return (sentence, command) if before.get("data_found", True) else None
 
 

@@ -28,8 +28,8 @@ MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 
 
 # Where the head is solved in the end: examples of a step; steps and epochs at least. MiniLM, 64
-# rows, (3, 4, 4), nine cells of seven tasks: 40 steps were 0.2 ± 0.7 points below 80, and 20 further
-# below on the task that gained most.
+# rows, (3, 4, 4), nine cells of seven tasks: 40 steps were 0.2 ± 0.7 points below 80, and 20 were
+# further below on the task that gained most.
 STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 40, 4
 
 

@@ -98,14 +98,18 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     snapshots = hooks.snapshots
     steps = plan() if snapshots is None else snapshots.plan_steps(plan)
     limit = write_duration(watch.limit)
+
+    def ask_for(steps: int) -> str:
+        return f"--time {ceil((watch.elapsed + take(steps)) / PLANNED_SHARE)}s"
+
     if steps is None:
-        needed = ceil((watch.elapsed + take(least)) / PLANNED_SHARE)
-        note = f"no training fits {limit}: the shortest would need --time {needed}s"
+        note = f"no training fits {limit}: the shortest would need {ask_for(least)}"
         left = tuning if ready is None else ready.tuning
         head = [] if ready is None else [ready.head]
         return Fitted(replace(left, plans=left.plans[:1]), head, None, [note], iter(()))
     end = watch.started + watch.limit - slower * after
-    notes = [f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"]
+    fit = f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"
+    notes = [f"{fit}; all would need {ask_for(whole)}"]
     settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
     epochs = settings.views * settings.count_epochs(n)
     return Fitted(

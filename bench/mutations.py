@@ -264,8 +264,8 @@ FAULTS = (
     ),
     Fault(
         "plans/costs.py",
-        "(1 if work.cached else work.epochs) * rows * trunk",
-        "work.epochs * rows * trunk",
+        "work.examples + work.validation if work.cached else run",
+        "run",
         "the trunk is counted in every epoch",
         PLANS,
     ),

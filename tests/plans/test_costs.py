@@ -200,6 +200,12 @@ def test_epochs_validation_and_the_trunk():
     assert uncached.train == pytest.approx(4 * 1300 * trunk + tuned)
     full = make_plan("full", 12)
     assert cost(full, shape, work) == cost(full, shape, replace(work, cached=False))
+    # Two halves judge each other and all rows are trained on, each read once for the head.
+    staged = work.end_solved((0.5, 0.5, 1.0))
+    stages = 1300 * trunk + 2 * 4 * 1000 * step + 3 * 1300 * scoring
+    assert cost(plan, shape, staged).train == pytest.approx(stages)
+    uncached = cost(plan, shape, replace(staged, cached=False))
+    assert uncached.train == pytest.approx(2 * 4 * 1000 * (trunk + step) + 3 * 1300 * forward)
 
 
 def test_the_published_parameter_counts():

@@ -13,8 +13,9 @@ from test_training_uncut import from_the_cut, uncut
 from inputs import expect_refused
 from layerscout.data import balance_batches, evaluate
 from layerscout.models import make_classifier
-from layerscout.plans import Settings
+from layerscout.plans import Plan, Settings, Work, block_flops, cost, make_plan
 from layerscout.reporting import describe_training, render_result
+from layerscout.scanning import scan
 from layerscout.scores import solve_apart
 from layerscout.scores.solving import SHRINKAGES, solve_path
 from layerscout.tuning import staging, tune
@@ -143,10 +144,54 @@ def test_with_many_rows_the_validation_rows_judge(bert, monkeypatch):
     both = tune(bert, task, "(2,3,3)", against="(3,3,3)", **QUICK).content
     assert both["solved"]["folds"] == 1  # so that both are judged alike
     assert both["against"]["solved"]["judged"] == 60
-    monkeypatch.setattr(staging, "ENOUGH", 100)
+    monkeypatch.setattr("layerscout.plans.training.STAGE_ROWS", 100)
     content = tune(bert, task, "(2,3,3)", **QUICK).content
     assert content["solved"]["folds"] == 1 and content["solved"]["judged"] == 60
     assert content["solved"]["examples"] == 60  # the training rows alone
+
+
+@pytest.mark.parametrize("enough", [100, 1000])
+def test_the_budget_and_the_flops_are_of_all_that_is_trained(bert, monkeypatch, enough):
+    monkeypatch.setattr("layerscout.plans.training.STAGE_ROWS", enough)
+    seen, taken = [], Stepper.step
+    monkeypatch.setattr(Stepper, "step", lambda s, r, *a: seen.append(len(r)) or taken(s, r, *a))
+    task, options = task_by_words(), {"epochs": 2, "budget": 1.0, "progress": False}
+    content = tune(bert, task, "auto", **options).content
+    content = (content["free"]["kept"] and content["free"]["training"]) or content
+    plan, shape, flops = Plan.from_dict(content["plan"]), bert.shape(2), content["flops"]
+    n, held, stages = len(task.train), len(task.validation), 3 if enough == 1000 else 1
+    tokens = bert.tokenize(task.train.texts).lengths.mean()
+    trunk, of_one = plan.cut * block_flops(shape, tokens), cost(plan, shape, Work(1, 0, tokens, 1))
+    step, forward = of_one.train - trunk, of_one.inference - trunk
+    assert sum(seen) == pytest.approx((2 if stages == 3 else 1) * 2 * n, rel=0.1)
+    counted = (n + held) * (trunk + stages * forward) + sum(seen) * step
+    assert flops["train"] == pytest.approx(counted, rel=0.1)
+    full = cost(make_plan("full", 4), shape, Work(n, held, tokens, 2)).train
+    assert flops["full_train"] == pytest.approx(full)
+    assert ("halves" in content["plan"]["reason"]) == (stages == 3)
+
+
+def test_a_plan_of_auto_is_trained_as_auto_by_name(bert, tmp_path):
+    task, options = task_by_words(), {"budget": 1.0, "epochs": 2}
+    found = scan(bert, task, progress=False)
+    found.planning(**options).save(tmp_path)
+    planned = json.loads((tmp_path / "plan.json").read_text())
+    path = tmp_path / "plan.json"
+    results = [
+        tune(bert, task, "auto", scan=found, **options, progress=False).content,
+        tune(bert, task, path, epochs=2, progress=False).content,
+    ]
+    named, read = (c["free"]["training"] or c for c in results)
+    assert read["plan"]["notation"] == named["plan"]["notation"] == planned["plan"]["notation"]
+    assert read["plan"]["reason"] == named["plan"]["reason"] == planned["reason"]
+    assert read["runs"][0]["curve"] == named["runs"][0]["curve"]
+    assert planned["head_end"] == results[1]["settings"]["head_end"] == "solved"
+    costs = planned["cost"]["train"], results[1]["flops"]["train"], named["flops"]["train"]
+    assert costs == pytest.approx([costs[0]] * 3, rel=1e-3)
+    # A file without the entry is a plan that was asked for.
+    path.write_text(json.dumps({key: planned[key] for key in planned.keys() - {"head_end"}}))
+    trained = tune(bert, task, path, epochs=1, progress=False, measure="metric").content
+    assert trained["settings"]["head_end"] == "trained"
 
 
 def test_a_cached_trunk_changes_nothing(tmp_path):

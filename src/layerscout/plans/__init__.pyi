@@ -3,6 +3,7 @@ import layerscout.plans.typed_options as typed
 from .auto import (
     HeadSuggestion as HeadSuggestion,
     ListedStrategy as ListedStrategy,
+    add_halves as add_halves,
     choose as choose,
     choose_head_state as choose_head_state,
     list_strategies as list_strategies,
@@ -101,12 +102,16 @@ from .strategies import (
     split_embeddings as split_embeddings,
 )
 from .training import (
+    OF_TEXTS as OF_TEXTS,
+    STAGE_EXAMPLES as STAGE_EXAMPLES,
     Keep as Keep,
     Schedule as Schedule,
     Settings as Settings,
     choose_epochs as choose_epochs,
+    ends_solved as ends_solved,
     learning_rate_at as learning_rate_at,
     rank_rate as rank_rate,
+    share_stages as share_stages,
 )
 
 CompareOptions = typed.CompareOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from layerscout.errors import InputError
@@ -90,6 +90,12 @@ def choose(
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     return Choice(plan, plan.notation, f"{named.reason}; {share} {place}")
+
+
+def add_halves(choice: Choice, stages: Sequence[float]) -> Choice:
+    """Say of a plan of `choose` what it takes beside its training, where two halves judge that."""
+    halves = "; two halves of the rows, which judge it, are trained on for as much again"
+    return replace(choice, reason=choice.reason + halves) if len(stages) > 1 else choice
 
 
 def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from layerscout.errors import InputError
@@ -32,6 +32,8 @@ class Work:
         tokens: mean length of an example, special tokens included.
         epochs: passes over the training split, of all views; the last one may be cut short.
         cached: the states below the tuned blocks are computed once, not in every epoch.
+        readings: passes over all examples for a head that is solved in the end, in place of a
+            validation after every epoch; None where there are epochs.
 
     Raises:
         InputError: if there is nothing to train on.
@@ -42,6 +44,7 @@ class Work:
     tokens: float
     epochs: float
     cached: bool = True
+    readings: int | None = None
 
     @classmethod
     def of(
@@ -74,6 +77,17 @@ class Work:
                 "training needs 1 or more examples, tokens in each, and more than 0 epochs; got "
                 f"{self.examples}, {self.tokens:g} and {self.epochs}"
             )
+
+    def end_solved(self, stages: Sequence[float]) -> Work:
+        """Return what it is if the head is solved in the end, after stages as of `share_stages`."""
+        return replace(self, epochs=sum(stages) * self.epochs, readings=len(stages))
+
+    @property
+    def scored(self) -> float:
+        """The examples that run forward alone, each as often as it does."""
+        if self.readings is None:
+            return self.epochs * self.validation
+        return self.readings * (self.examples + self.validation)
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,7 @@ class Cost:
     """The cost of a plan.
 
     Attributes:
-        train: FLOPs of the whole training, validation after every epoch included.
+        train: FLOPs of the whole training, with validation and what a solved head is read from.
         inference: FLOPs of one example through the model that the plan leaves.
         trainable: parameters that are trained.
         total: parameters of the model that the plan leaves, with those that the method adds; LoRA's
@@ -177,13 +191,12 @@ def cost(plan: Plan, shape: ModelShape, work: Work, method: Method = FULL) -> Co
         backward += tuned * dense
     if tuned:
         backward += head - T * spared
-    rows = work.examples + work.validation
+    stepped = work.epochs * work.examples
+    run = stepped + work.scored
+    once = work.examples + work.validation if work.cached else run
     left = _distinct(shape, range(1, plan.head + 1), counts.blocks)
     return Cost(
-        train=float(
-            (1 if work.cached else work.epochs) * rows * trunk
-            + work.epochs * (rows * forward + work.examples * backward)
-        ),
+        train=float(once * trunk + run * forward + stepped * backward),
         inference=float(trunk + forward - (added if isinstance(method, LoRA) else 0)),
         trainable=trainable,
         total=counts.embeddings + left + counts.head + new,

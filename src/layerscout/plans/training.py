@@ -9,7 +9,9 @@ from math import ceil
 from statistics import mean
 from typing import Any, Literal
 
+from layerscout.data import Kind
 from layerscout.errors import InputError, check_number
+from layerscout.plans.methods import Method
 from layerscout.plans.options import COUNT, RATE, Options, check_metric_name, option
 
 Keep = Literal["best", "lowest-loss", "last"]
@@ -31,6 +33,13 @@ MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 # rows, (3, 4, 4), nine cells of seven tasks: 40 steps were 0.2 ± 0.7 points below 80, and 20 were
 # further below on the task that gained most.
 STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 40, 4
+# Labelled rows from which on the validation rows judge such a training, which sees the others
+# alone. Fewer are too few to give any away: two halves judge each other, and the training that
+# counts sees all of them.
+STAGE_ROWS = 500
+# The kinds of task whose texts have labels or numbers: heads read the mean of all tokens unless
+# another is asked for, and `auto` ends with one that is solved.
+OF_TEXTS: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
 
 
 def _check_threshold(name: str, value: Any) -> float | str:
@@ -154,6 +163,20 @@ def choose_epochs(
     steps = max(MIN_STEPS, STEPS_PER_CLASS * classes)
     needed = -(-steps // settings.steps_per_epoch(examples))
     return max(settings.epochs, min(needed, MOST_EPOCHS))
+
+
+def ends_solved(kind: Kind, method: Method) -> bool:
+    """Return whether `auto` ends with a solved head where it trains blocks, by a method."""
+    return kind in OF_TEXTS and method.saved != "apart"
+
+
+def share_stages(rows: int) -> tuple[float, ...]:
+    """List the shares of its steps that each training takes whose head is solved in the end.
+
+    Args:
+        rows: that are labelled, of training and validation.
+    """
+    return (0.5, 0.5, 1.0) if rows < STAGE_ROWS else (1.0,)
 
 
 def rank_rate(values: Sequence[float | None]) -> tuple[int, float]:

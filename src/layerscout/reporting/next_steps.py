@@ -162,8 +162,14 @@ def write_advice(scan: Content) -> str | None:
     plan, task = (scan.get("advice") or {}).get("plan"), scan["task"]
     if plan is None:
         return None
-    options = balance_classes(task["kind"], task.get("metric")) | {"plan": plan["notation"]}
+    options = balance_classes(task["kind"], task.get("metric")) | _name_plan(scan["advice"])
     return write_command("tune", scan, *write_options(options))
+
+
+def _name_plan(chosen: Content) -> dict[str, Any]:
+    """Return the options that train the plan of a `plan.json`, or of an advice, as it says."""
+    ends = {"head_end": chosen["head_end"]} if chosen.get("head_end") else {}
+    return {"plan": chosen["plan"]["notation"], **ends}
 
 
 def write_next_command(content: Content, scan: Content) -> str:
@@ -174,7 +180,7 @@ def write_next_command(content: Content, scan: Content) -> str:
         **({"epochs": work["epochs"]} if work["epochs"] != usual_epochs else {}),
         **balance_classes(task["kind"], task.get("metric")),
         **name_method(method, content.get("method_options", {})),
-        "plan": content["plan"]["notation"],
+        **_name_plan(content),
         **({"untie": True} if content["untie"] else {}),
     }
     return write_command("tune", scan, *write_options(options))

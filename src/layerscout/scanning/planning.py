@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from layerscout.errors import InputError
 from layerscout.files import format_json, make_output_folder, write_files
 from layerscout.models import check_family
 from layerscout.plans import (
+    STAGE_EXAMPLES,
     Choice,
     Cost,
     HeadSuggestion,
@@ -22,6 +23,7 @@ from layerscout.plans import (
     PlanRequest,
     Settings,
     Work,
+    add_halves,
     apply_method,
     check_tied,
     check_untied,
@@ -29,9 +31,11 @@ from layerscout.plans import (
     choose_epochs,
     choose_head_state,
     cost,
+    ends_solved,
     full_cost,
     list_strategies,
     make_plan,
+    share_stages,
     suggest_default_head,
 )
 from layerscout.reporting import describe_tie
@@ -52,7 +56,9 @@ class Planning:
         ranking: the values of a score of blocks, if there is one.
         named: the state that a head should read, which "auto" follows.
         budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
-        work: the training that is planned.
+        work: the training of a plan that is asked for, by which all plans are compared.
+        training: that of the plan chosen: the same, or one whose head is solved in the end.
+        stages: shares of its steps that each of its trainings takes, if so; else None.
         choice: the plan and why.
         untie: whether weights that blocks share have to be copied for that plan.
         shape: of the model, with copies of shared weights if `untie` says so.
@@ -66,6 +72,8 @@ class Planning:
     named: HeadSuggestion
     budget: float
     work: Work
+    training: Work
+    stages: Sequence[float] | None
     choice: Choice
     untie: bool
     shape: ModelShape
@@ -74,11 +82,22 @@ class Planning:
     @cached_property
     def cost(self) -> Cost:
         """The cost of the plan."""
-        return cost(self.choice.plan, self.shape, self.work, self.method)
+        work = self.training if self.stages is None else self.training.end_solved(self.stages)
+        return cost(self.choice.plan, self.shape, work, self.method)
+
+    @property
+    def head_end(self) -> Literal["solved"] | None:
+        """How its training ends, where that is not as for any plan that is asked for."""
+        return None if self.stages is None else "solved"
+
+    @property
+    def relative(self) -> float:
+        """Its training FLOPs over those of full fine-tuning for as many epochs."""
+        return self.cost.train / full_cost(self.shape, self.training).train
 
     @cached_property
     def full(self) -> Cost:
-        """The cost of full fine-tuning."""
+        """The cost of full fine-tuning, for as long as other plans."""
         return full_cost(self.shape, self.work)
 
     @property
@@ -119,6 +138,7 @@ class Planning:
             "model": dict(self.scan.model),
             "task": dict(self.scan.task),
             "work": asdict(self.work),
+            "head_end": self.head_end,
             "score": self.score,
             "best": self.best,
             "budget": self.budget,
@@ -168,19 +188,26 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
             check_tied(plan, shape.weights)
         except InputError:
             untie, shape = True, untied
-    score = request.score or scan.leading_score()
-    return Planning(scan, score, best, ranking, named, budget, work, choice, untie, shape, method)
+    score, training, stages = request.score or scan.leading_score(), work, None
+    if strategy == "auto" and choice.plan.tuned and ends_solved(scan.task["kind"], method):
+        training = _count_work(scan.task, request.epochs, solved=True)
+        stages = share_stages(training.examples + training.validation)
+        choice = add_halves(choice, stages)
+    trained = (work, training, stages, choice)
+    return Planning(scan, score, best, ranking, named, budget, *trained, untie, shape, method)
 
 
-def _count_work(task: Mapping[str, Any], epochs: int | None) -> Work:
+def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:
+    settings = Settings(batch_size=STAGE_EXAMPLES) if solved else Settings()
     try:
         available, held_out = task["examples_available"], task["validation_examples"]
         if held_out is None:  # a tenth will be set aside
             held_out = round(available / 10)
             available -= held_out
-        epochs = epochs or choose_epochs(Settings(), available, task["kind"], task["labels"])
+        kind, labels = task["kind"], task["labels"]
+        epochs = epochs or choose_epochs(settings, available, kind, labels, staged=solved)
         return Work.of(
-            Settings(epochs=epochs),
+            replace(settings, epochs=epochs),
             examples=available,
             texts=available,
             validation=held_out,

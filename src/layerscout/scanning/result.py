@@ -141,21 +141,21 @@ class Scan:
         """Return the advice that opens the report: the state for the head, and the plan of "auto".
 
         Returns:
-            "head" and "because", "plan" as in `plan.json`, and "relative", its training FLOPs as a
-            share of those of full fine-tuning; both are None where "auto" finds no plan. None where
-            no state has any score, as for texts that are all the same: something is wrong there.
+            "head" and "because", "plan" and "head_end" as in `plan.json`, and "relative", its
+            training FLOPs as a share of those of full fine-tuning; all are None where "auto" finds
+            no plan. None where no state has any score, as for texts that are all the same:
+            something is wrong there.
         """
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        plan, relative = None, None
+        plan, relative, head_end = None, None, None
         with suppress(InputError):  # what is shared or unknown in this model; `planning` says it
             planning = self.planning()
-            plan, relative = (
-                planning.choice.plan.as_dict(),
-                planning.cost.train / planning.full.train,
-            )
-        return {"head": named.state, "because": named.reason, "plan": plan, "relative": relative}
+            plan, head_end = planning.choice.plan.as_dict(), planning.head_end
+            relative = planning.relative
+        advice = {"head": named.state, "because": named.reason, "plan": plan, "relative": relative}
+        return {**advice, "head_end": head_end}
 
     def table(self) -> pd.DataFrame:
         """Return the scores as a data frame with a row per state and a column per score."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from layerscout.data import Split, evaluate, find_difference, settle_thresholds
+from layerscout.plans import OF_TEXTS
 from layerscout.scores import MOST_TEXTS, predict_from_words
-from layerscout.tuning.forms import OF_TEXTS
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
 

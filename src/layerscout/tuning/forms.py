@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64
 
-from layerscout.data import Kind, Task, describe_kind
+from layerscout.data import Task, describe_kind
 from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
@@ -23,6 +23,7 @@ from layerscout.models import (
 from layerscout.plans import (
     BEST_HEAD,
     FULL,
+    OF_TEXTS,
     Classifier,
     Method,
     Plan,
@@ -36,9 +37,6 @@ from layerscout.tuning.plan_spec import PlanSpec, Target
 # adapter, or what was trained beside it.
 SavedAs = Literal["checkpoint", "sentence-transformers", "peft", "ours"]
 
-# The kinds of task whose texts have labels or numbers: words are counted in each, and heads read
-# the mean of all of its tokens unless another is asked for.
-OF_TEXTS: tuple[Kind, ...] = ("classification", "multi_label_classification", "regression")
 # Rows that are read at once.
 CHUNK = 4096
 
@@ -157,7 +155,8 @@ def ends_solved(
         value = getattr(request, option)
         raise InputError(f"`{option}` ({value}) needs {rule}; leave it out")
     own = request.classifier == "family" or request.save_dtype not in (None, "float32")
-    default = spec.is_auto and request.head_end is None and not (own or TRAINED & request.given)
+    default = spec.ends_solved and request.head_end is None
+    default &= not (own or TRAINED & request.given)
     return request.asks_solved or (default and not rule)
 
 

@@ -98,6 +98,11 @@ class PlanSpec:
         """Whether it is to be chosen under a budget."""
         return self.choice is None and self.written.lower() == "auto"
 
+    @property
+    def ends_solved(self) -> bool:
+        """Whether its head is solved in the end where nothing says how: "auto", or a file of it."""
+        return self.is_auto or self.content.get("head_end") == "solved"
+
 
 def read_plan(plan: Plan | Path | str) -> PlanSpec:
     """Return the plan that was requested, with a plan.json read.

@@ -38,9 +38,11 @@ from layerscout.plans import (
     Settings,
     TuneRequest,
     Work,
+    add_halves,
     check_untied,
     default_head_rate,
     ranges,
+    share_stages,
     stage_rate,
     usual_rates,
 )
@@ -95,7 +97,9 @@ class Tuning(Target):
         validation: the validation split, likewise.
         request: what was requested.
         settings: how runs train.
-        work: how much training that is, with the states at the cut kept.
+        stages: shares of its steps that each training takes whose head is solved in the end; None
+            where the head is trained.
+        work: how much training that is by a single one, with the states at the cut kept.
         classifier: what reads the last state where it is trained.
         form: of heads that are solved; None where none is, or can be.
         cache_limit: bytes that the cache may hold.
@@ -111,6 +115,7 @@ class Tuning(Target):
     validation: Examples
     request: TuneRequest
     settings: Settings
+    stages: Sequence[float] | None
     work: Work
     classifier: Classifier
     form: Form | None
@@ -184,8 +189,12 @@ def resolve(
     scan: Scan | None,
     cache_limit: int,
     progress: bool | Show,
+    *,
+    halves: bool = True,
 ) -> Tuning:
     """Load, check and settle all that a tuning needs; what takes longest comes last.
+
+    Of few rows, `halves` judge each other where the head of a single plan is solved in the end.
 
     Raises:
         InputError: if something cannot be used as requested.
@@ -223,6 +232,9 @@ def resolve(
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
     staged = ends_solved(specs[0], choices[0].plan, request, target, form)
+    shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
+    if staged and specs[0].is_auto:
+        choices = [add_halves(choice, shares) for choice in choices]
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
     settings, _ = settle(full=full, staged=staged)
@@ -243,6 +255,7 @@ def resolve(
         validation=validation,
         request=request,
         settings=settings,
+        stages=shares if staged else None,
         work=count(settings),
         classifier=classifier,
         form=form,

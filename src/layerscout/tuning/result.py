@@ -334,9 +334,8 @@ def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) ->
     kept = cost(Plan((), solution.solved.state), shape, once)
     weights = solution.solved.head
     trainable = weights.weights.size + weights.bias.size
-    if plan.tuned or plan.embeddings:
-        stages = 1 if solution.judged.folds == 1 else 2  # two halves, and all
-        passed = cost(plan, shape, replace(work, epochs=stages * work.epochs), tuning.method)
+    if tuning.stages is not None and (plan.tuned or plan.embeddings):
+        passed = cost(plan, shape, work.end_solved(tuning.stages), tuning.method)
         trainable = passed.trainable
     else:
         passed = cost(Plan((), shape.blocks), shape, once)  # all states are read

@@ -101,7 +101,8 @@ def tune(
         from layerscout.scanning import Scan
 
         scan = Scan.load(scan)
-    tuning = resolve(request, encoder, task, scan, running.cache_limit, progress)
+    halves = running.measure == "all"
+    tuning = resolve(request, encoder, task, scan, running.cache_limit, progress, halves=halves)
     running.check_saving(tuning)
     about: dict[str, Any] = {}
     name = None

@@ -175,7 +175,7 @@ class RunOptions(Options):
     def settle(self, request: TuneRequest) -> TuneRequest:
         """Let a training end with a trained head where only such a model can be saved as asked."""
         own = bool(self.checkpoints) or SENTENCES in self.formats
-        own &= read_plan(request.plan).is_auto
+        own &= read_plan(request.plan).ends_solved
         if own and request.head_end is None and request.loss is None:
             return replace(request, head_end="trained")
         return request

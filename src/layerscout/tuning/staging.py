@@ -28,7 +28,7 @@ from layerscout.models import find_output, use_seed
 from layerscout.plans import Classifier, Plan, Settings, learning_rate_at
 from layerscout.states import Examples, follow_first, read_inputs
 from layerscout.tuning.resolve import RatedPlan, Tuning
-from layerscout.tuning.run_options import RunOptions, tracking
+from layerscout.tuning.run_options import tracking
 from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.solving import (
     Judged,
@@ -52,11 +52,6 @@ from layerscout.tuning.stages import (
 )
 from layerscout.tuning.starting import solve_start
 from layerscout.tuning.stepping import Epoch, Run, Stepper, draw_batches
-
-# Labelled rows from which on the validation rows judge a training, which sees the others alone.
-# Fewer are too few to give any away: two halves judge each other, and the training that counts sees
-# all of them.
-ENOUGH = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,12 +142,6 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
     return TunedPlan(rated.choice, runs, kept, parameters, (labelled.examples,), solution)
 
 
-def judges_in_halves(tuning: Tuning, running: RunOptions) -> bool:
-    """Return whether two halves of few rows judge each other, and not the validation rows."""
-    few = len(tuning.training) + len(tuning.validation) < ENOUGH
-    return few and len(tuning.plans) == 1 and running.measure == "all"
-
-
 def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     """Run the trunk over all labelled rows, and deal them into the parts that judge."""
     training, validation = tuning.training, tuning.validation
@@ -162,7 +151,7 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
     rows = Examples(training.tokens + validation.tokens, answers, None)
     with hooks.watch.measure("trunk"):
         (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
-    if judges_in_halves(tuning, hooks.running):
+    if tuning.stages is not None and len(tuning.stages) > 1:
         parts = deal_texts(split, answers, groups=2)[0]
         if parts.max() < 1:
             raise UnsolvableError(

@@ -26,7 +26,7 @@ from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.solving import FOLDS, count_deals, find_form
 from layerscout.tuning.stages import start_model
-from layerscout.tuning.staging import find_classifier, judges_in_halves, passing_on
+from layerscout.tuning.staging import find_classifier, passing_on
 from layerscout.tuning.stepping import Stepper, draw_batches
 
 # Seconds that timing may take: a share of what is estimated, within limits.
@@ -77,7 +77,7 @@ def time_work(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Speed:
     flops = sum(tuning.shape.blocks * _sum_forward(tuning, split)[0] for split in splits)
     if trained:
         epochs = tuning.settings.count_epochs(len(tuning.training))
-        flops += epochs * _sum_steps(tuning, plan) * sum(_share_stages(tuning, rated, running))
+        flops += epochs * _sum_steps(tuning, plan) * sum(tuning.stages or (1.0,))
     speed = _time_forward(tuning, flops)
     if trained:
         with use_seed(0):
@@ -286,15 +286,6 @@ def _sum_forward(tuning: Tuning, examples: Examples) -> tuple[float, int]:
     return examples.choices * flops, len(batches)
 
 
-def _share_stages(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Sequence[float]:
-    """List the shares of its steps that each training of a run takes.
-
-    Where a head is solved in the end from few rows, two on a half of them judge it.
-    """
-    halves = rated.states is not None and judges_in_halves(tuning, running)
-    return (0.5, 0.5, 1.0) if halves else (1.0,)
-
-
 # --- How long that takes -------------------------------------------------------------------------
 
 
@@ -332,9 +323,8 @@ def estimate_run(
     start = speed.start
     if tuning.starts_solved:
         start += passed + _estimate_solving(tuning, speed, 1)
-    if rated.states is not None:  # the head is solved once all steps are taken
-        shares = _share_stages(tuning, rated, running)
-        return [RunTime(start + passed + judged, share * step, 0.0) for share in shares]
+    if tuning.stages is not None:  # the head is solved once all steps are taken
+        return [RunTime(start + passed + judged, share * step, 0.0) for share in tuning.stages]
     if running.snapshots is not None:  # parameters, two moments of each, and those that are best
         trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
         judged += 16 * trained / WRITTEN

@@ -9,7 +9,7 @@ from test_solved_heads import predict, solve_again, task_by_words
 
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_difference
-from layerscout.errors import LayerscoutError
+from layerscout.errors import InputError, LayerscoutError
 from layerscout.reporting import describe_free, suggest_step
 from layerscout.tuning import tune
 from layerscout.tuning.free import is_better
@@ -55,6 +55,14 @@ def test_both_are_judged_on_rows_that_neither_saw(bert, kind):
     # Whatever was asked for by name is kept.
     assert not free["kept"] and free["training"] is None and result.content["solved"] is None
     assert ("no better" in describe_free(result.content)) is not free["better"]
+
+
+def test_a_fault_beside_a_training_is_not_taken_for_states_that_are_alike(bert, monkeypatch):
+    def fail(*_):
+        raise InputError("the cache cannot be read")
+
+    monkeypatch.setattr("layerscout.tuning.free.pool", fail)
+    expect_refused("the cache cannot be read", tune, bert, task_by_words(), "top:1", **IDLE)
 
 
 def test_auto_keeps_the_free_head_where_no_training_is_better(bert, tmp_path):

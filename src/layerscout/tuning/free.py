@@ -117,7 +117,7 @@ def settle_kept(
                 if ready is None
                 else ready.head
             )
-    except InputError:  # no state tells rows apart
+    except UnsolvableError:
         return trained
     trainable, model = load_kept(tuning, head)
     judged = judge_validation(tuning, head, model)

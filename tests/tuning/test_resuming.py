@@ -144,6 +144,7 @@ def test_tune_goes_on(bert, tmp_path, monkeypatch):
     for words, task, plan, given in (
         ("only the same … (4, 4, 4) … (3, 4, 4)", task_of(), "(3, 4, 4)", resumed),
         ("only the same … epochs 3, got 4", task_of(), "(4, 4, 4)", resumed | {"epochs": 4}),
+        ("only the same … measure", task_of(), "(4, 4, 4)", resumed | {"measure": "speed"}),
         ("only the same … training examples", task_of(n=14), "(4, 4, 4)", resumed),
         (
             "holds another training … epochs 3, got 2; drop it with --overwrite",

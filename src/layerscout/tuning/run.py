@@ -108,7 +108,7 @@ def tune(
     name = None
     if running.snapshots is not None or running.output is not None:
         # It reads all weights and examples, which every trial of a study would pay for.
-        about = identify_training(tuning)
+        about = identify_training(tuning, running.measure)
         name = running.name_training(about)
     with show_progress(progress) as show, ExitStack() as lock:
         watch.seconds["load"] = watch.elapsed

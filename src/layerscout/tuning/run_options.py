@@ -255,8 +255,11 @@ class RunOptions(Options):
         return training
 
 
-def identify_training(tuning: Tuning) -> dict[str, Any]:
-    """Return what is trained on what and how: what must be the same to continue a training."""
+def identify_training(tuning: Tuning, measure: Measure) -> dict[str, Any]:
+    """Return what is trained on what and how: what must be the same to continue a training.
+
+    What is measured decides which rows judge, and of few rows which a training sees.
+    """
     encoder, request = tuning.encoder, tuning.request
     fingerprint = fingerprint_encoder(encoder, encoder.blocks, versions=False)
     first, *others = tuning.plans
@@ -283,6 +286,7 @@ def identify_training(tuning: Tuning) -> dict[str, Any]:
         "classifier": tuning.classifier,
         "fresh head": request.draws_head,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name not in COVERED},
+        "measure": measure,
         "processes": make_accelerator().num_processes,
         "model (weights and precision)": fingerprint,
         VERSIONS: {name: version(name) for name in ("torch", "transformers")},

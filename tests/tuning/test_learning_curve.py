@@ -90,7 +90,7 @@ def test_more_texts_bring_what_the_curve_says():
         for rows in ((H, y), (twice, z))
     )
     values = [point["value"] for point in content["curve"]]
-    assert values == sorted(values) and not content["flat"] and content["more"] == 200
+    assert values == sorted(values) and content["more"] == 200
     low, high = content["interval"]
     assert content["gain"] > 0 and low < after - before < high
 
@@ -106,10 +106,10 @@ def test_labels_of_chance_and_labels_that_are_plain_have_no_more_to_bring(kind):
     }[kind]
     metric = {"classes": "accuracy", "several": "micro_f1", "numbers": "pearson"}[kind]
     content = find(H, y, metric).as_dict()
-    assert content["flat"] and content["interval"][0] < 0 < content["interval"][1]
+    assert content["interval"][0] < 0 < content["interval"][1]
     H, y = draw(60, noise=0.01)
     content = find(H, y).as_dict()
-    assert content["flat"] and (content["gain"], *content["interval"]) == (0, 0, 0)
+    assert (content["gain"], *content["interval"]) == (0, 0, 0)
     assert content["ahead"][-1]["high"] == 1
 
 
@@ -144,16 +144,17 @@ def test_many_rows_are_left_out_once():
 
 
 @pytest.mark.parametrize(
-    ("metric", "gain", "interval", "flat", "said"),
+    ("metric", "gain", "interval", "said"),
     [
-        ("accuracy", 0.031, (-0.012, 0.05), False, "about +3.1 points (−1.2 to +5.0) of accuracy"),
-        ("pearson", 0.031, (0.01, 0.05), False, "about +0.031 (+0.010 to +0.050) of Pearson"),
-        ("accuracy", 0.004, (-0.002, 0.01), True, "little: 100 more examples at most +1.0 points"),
-        ("accuracy", 0.004, (-0.02, 0.03), True, "cannot be told: −2.0 to +3.0 points of accuracy"),
+        ("accuracy", 0.031, (0.012, 0.05), "about +3.1 points (+1.2 to +5.0) of accuracy"),
+        ("pearson", 0.031, (0.01, 0.05), "about +0.031 (+0.010 to +0.050) of Pearson"),
+        ("accuracy", 0.004, (-0.002, 0.01), "little: 100 more examples at most +1.0 points"),
+        ("accuracy", 0.031, (-0.012, 0.05), "cannot be told: −1.2 to +5.0 points of accuracy"),
+        ("accuracy", 0.0, (0.0, 0.0), "little: 100 more examples at most +0.0 points"),
     ],
 )
-def test_what_is_said_of_it(metric, gain, interval, flat, said):
-    texts = {"examples": 120, "more": 100, "gain": gain, "interval": interval, "flat": flat}
+def test_what_is_said_of_it(metric, gain, interval, said):
+    texts = {"examples": 120, "more": 100, "gain": gain, "interval": interval}
     content = {"metric": metric, "task": {"kind": "classification"}, "more": {"texts": texts}}
     assert said in describe_more(content)
     for old in ({}, {"more": None}, {"more": {"texts": None}}):

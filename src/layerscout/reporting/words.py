@@ -195,7 +195,7 @@ def describe_more(content: Mapping[str, Any]) -> str | None:
     )
     examples = name_examples(content["task"]["kind"])
     added = f"{more['more']:,} more {examples}"
-    if not more["flat"]:
+    if more["interval"][0] > 0:
         said = f"{added} would bring about {gain}{unit} ({low} to {high})"
     elif more["interval"][1] < LITTLE:
         said = f"more {examples} would bring little: {added} at most {high}{unit}"

@@ -68,8 +68,7 @@ class Curve:
     def as_dict(self) -> dict[str, Any]:
         """Return what `result.json` holds of it: the curve, and where it leads with more texts.
 
-        These are no more than there are. A `flat` curve rises no more than the noise of the texts
-        that judge it.
+        These are no more than there are.
         """
         (limit, *_), slopes = self.fit()
         half, now, more = half_width(slopes[1:], LEVEL), self.examples, round_down(self.examples)
@@ -87,7 +86,6 @@ class Curve:
             "more": more,
             "gain": gain,
             "interval": interval,
-            "flat": bool(slopes[0] <= half),
         }
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -60,3 +61,52 @@ def test_who_is_awaited_is_said_and_ctrl_c_ends_it():
     assert line.endswith("run: unset WORLD_SIZE RANK LOCAL_RANK MASTER_ADDR MASTER_PORT\n")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == -signal.SIGINT
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("None", ["found", "found"]),
+        ('UnsolvableError("all alike")', ["UnsolvableError all alike"] * 2),
+        (
+            'ValueError("odd")',
+            ["ValueError odd", "LayerscoutError the first process failed: ValueError: odd"],
+        ),
+    ],
+)
+def test_what_the_first_process_raises_all_raise(fault, said):
+    program = f"""
+from layerscout.states import follow_first, is_first_process
+from layerscout.tuning.solving import UnsolvableError
+
+def find():
+    fault = {fault}
+    if fault is not None:
+        raise fault
+    return "found" if is_first_process() else "another"
+
+try:
+    print(follow_first(find), flush=True)
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    named = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=os.environ | named | {"RANK": rank, "LOCAL_RANK": rank, "ACCELERATE_USE_CPU": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        found = [process.communicate(timeout=240)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert found == said

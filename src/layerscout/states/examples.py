@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscout.data import Tags, Targets, batch_by_length, expand_choices, label_pieces
-from layerscout.errors import InputError, first_line
+from layerscout.errors import InputError, LayerscoutError, first_line
 from layerscout.models import Encoder, Tokens, base_of, find_head_token, resume_at, widen
 from layerscout.plans import Classifier, Plan
 from layerscout.progress import announce_waiting
@@ -372,13 +372,24 @@ def join_process_group() -> ProcessGroup:
 
 
 def follow_first(find: Callable[[], Found]) -> Found:
-    """Return what the first of several processes finds; the others wait for it."""
+    """Return what the first of several processes finds, or raise what it does; the others wait."""
     from accelerate.utils import broadcast_object_list
 
     accelerator = make_accelerator()
     if accelerator.num_processes == 1:
         return find()
-    [found] = broadcast_object_list([find() if accelerator.is_main_process else None])
+    found, failure = None, None
+    if accelerator.is_main_process:
+        try:
+            found = find()
+        except Exception as error:  # of any kind: the others would wait for it forever
+            failure = error
+    said = failure
+    if failure is not None and not isinstance(failure, LayerscoutError):  # which may not be sent
+        said = LayerscoutError(f"the first process failed: {type(failure).__name__}: {failure}")
+    found, said = broadcast_object_list([found, said])
+    if said is not None:
+        raise failure or said
     return cast(Found, found)
 
 

@@ -2,18 +2,20 @@
 
 import gzip
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from conftest import real
 from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, expect_refused, many, parquet
-from layerscout.data import KNOWN, Task
+from layerscout.data import KNOWN, Task, write_parquet
 
 # --- What is read ------------------------------------------------------------------------------
 
@@ -347,3 +349,46 @@ def test_held_out_rows_of_training_are_told(write):
     twice = Task.from_lists(texts * 2, labels * 2, validation=0.5, seed=1)
     assert "validation rows are also training rows" in twice.warnings[0] == twice.repeated
     assert np.isin(twice.validation.origin, twice.train.origin).sum() == 0
+
+
+VALUES = st.sampled_from(
+    [
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(allow_nan=False),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    ]
+)
+COLUMNS = VALUES.flatmap(
+    lambda value: st.sampled_from(
+        [
+            value,
+            value | st.none(),
+            st.lists(value, max_size=3),
+            st.lists(value | st.none()) | st.none(),
+        ]
+    )
+).flatmap(lambda value: st.lists(value, max_size=20))
+
+
+@given(COLUMNS)
+@example([True, False, False, True])
+@example([None, True])
+@example([None, "é", ""])
+@example([[None, 1], None, []])
+def test_what_is_written_as_parquet_is_read_back(column: list[Any]) -> None:
+    buffer = BytesIO()
+    write_parquet({"column": column}, buffer)
+    table = pq.read_table(buffer)
+    table.validate(full=True)
+    assert table["column"].to_pylist() == column
+    read = pd.read_parquet(buffer)["column"]
+    assert read.isna().tolist() == [value is None for value in column]
+
+
+def test_arrays_of_truths_are_written_as_truths() -> None:
+    buffer, truths = BytesIO(), np.arange(21).reshape(7, 3) % 4 == 0
+    write_parquet({"one": truths[:, 0], "each": list(truths)}, buffer)
+    table = pq.read_table(buffer)
+    assert table["one"].to_pylist() == truths[:, 0].tolist()
+    assert table["each"].to_pylist() == truths.tolist()

@@ -1,5 +1,6 @@
 """Regression on counted words against its formulas, and odd texts."""
 
+import importlib
 import math
 import re
 from collections import Counter
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from layerscout.scores import predict_from_words
 
@@ -79,3 +82,29 @@ def test_of_many_texts_some_are_read():
     y = np.arange(6) % 2
     few = predict_from_words(TEXTS, y, OTHERS, most=4)
     assert np.isfinite(few).all() and (few != predict_from_words(TEXTS, y, OTHERS)).any()
+
+
+def test_many_classes_and_labels_take_no_more_room_than_few(monkeypatch):
+    """Of many classes the most frequent words count; each of several labels is by itself."""
+    rng, sizes = np.random.default_rng(0), []
+    words = [f"w{n}" for n in range(40)]
+    texts = [" ".join(words[k] for k in rng.geometric(0.1, 12).clip(max=40) - 1) for _ in range(90)]
+    y = rng.integers(0, 6, 90)
+    counts = importlib.import_module("layerscout.scores.words")
+    true = counts.regress
+    monkeypatch.setattr(
+        counts, "regress", lambda X, Y, *a: sizes.append(X.shape[1] * Y.shape[1]) or true(X, Y, *a)
+    )
+    monkeypatch.setattr(counts, "MOST_WEIGHTS", 60)
+    often = Counter(" ".join(texts).split()).most_common()
+    assert often[9][1] > often[10][1]  # no tie between what counts and what does not
+    logits = predict_from_words(texts, y, texts[:9])
+    vectorizer = TfidfVectorizer(token_pattern=r"\w+", max_features=10)
+    model = LogisticRegression(tol=1e-6).fit(vectorizer.fit_transform(texts), y)
+    expected = model.predict_log_proba(vectorizer.transform(texts[:9]))
+    np.testing.assert_allclose(logits, expected, atol=5e-3)
+    several = rng.random((90, 30)) < 0.3
+    logits = predict_from_words(texts, several, texts[:9])
+    alone = predict_from_words(texts, several[:, [7]], texts[:9])
+    np.testing.assert_allclose(logits[:, [7]], alone)
+    assert max(sizes) <= 60

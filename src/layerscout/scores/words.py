@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
@@ -14,6 +15,8 @@ from layerscout.scores.regression import divide, regress, share, square
 
 # Training texts that are read, which takes up to some seconds.
 MOST_TEXTS = 20_000
+# Weights that are found at once, of a word and a class each: finding them takes 30 times the room.
+MOST_WEIGHTS = 4_000_000
 # The log-probability of a class that no training text has.
 NEVER = -100.0
 # The largest slope of a mean loss where a regression ends: as scikit-learn has it, and of numbers.
@@ -32,7 +35,8 @@ def predict_from_words(
 
     It is what scikit-learn's `TfidfVectorizer` and `LogisticRegression`, or `Ridge` for numbers,
     find as they come, but that words may have one letter; several labels have a regression each.
-    To import these takes longer than all of this.
+    With many classes the most frequent words count alone, as by `max_features`. To import these
+    takes longer than all of this.
 
     Args:
         texts: n of them.
@@ -49,8 +53,9 @@ def predict_from_words(
     if len(texts) > most:
         rows = np.random.default_rng(0).choice(len(texts), most, replace=False)
         texts, y = [texts[row] for row in rows], y[rows]
-    words = [_split(text) for text in texts]
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(chain(*words)))}
+    words, weighed = [_split(text) for text in texts], y.max() + 1 if y.dtype.kind == "i" else 1
+    often = Counter(chain(*words)).most_common(MOST_WEIGHTS // weighed)
+    numbers = {word: number for number, (word, _) in enumerate(often)}
     if not numbers:
         return None
     X, rest = _count(words, numbers), _count(map(_split, others), numbers)
@@ -68,8 +73,9 @@ def predict_from_words(
     if y.dtype.kind == "b":
         some = y.any(axis=0) & ~y.all(axis=0)
         logits = np.where(y.all(axis=0), -NEVER, NEVER) * np.ones((len(others), 1))
-        weights, bias = regress(X, y[:, some].astype(np.float64), divide)
-        logits[:, some] = rest @ weights + bias
+        for label in np.flatnonzero(some):
+            weights, bias = regress(X, y[:, [label]].astype(np.float64), divide)
+            logits[:, [label]] = rest @ weights + bias
         return logits
     present, y = np.unique(y, return_inverse=True)
     if len(present) < 2:

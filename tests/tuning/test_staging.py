@@ -14,7 +14,7 @@ from inputs import expect_refused
 from layerscout.data import balance_batches, evaluate
 from layerscout.models import make_classifier
 from layerscout.plans import Plan, Settings, Work, block_flops, cost, make_plan
-from layerscout.reporting import describe_training, render_result
+from layerscout.reporting import describe_training, find_stage, render_result, summarise_tuning
 from layerscout.scanning import scan
 from layerscout.scores import solve_apart
 from layerscout.scores.solving import SHRINKAGES, solve_path
@@ -192,6 +192,30 @@ def test_a_plan_of_auto_is_trained_as_auto_by_name(bert, tmp_path):
     path.write_text(json.dumps({key: planned[key] for key in planned.keys() - {"head_end"}}))
     trained = tune(bert, task, path, epochs=1, progress=False, measure="metric").content
     assert trained["settings"]["head_end"] == "trained"
+
+
+def test_both_plans_end_alike_or_are_refused(bert):
+    task, options = task_by_words(), {"max_steps": 2, "progress": False, "measure": "predictions"}
+    words = "auto ends with a solved head, and top:1 with one … trained … `head_end` solved or"
+    expect_refused(words, tune, bert, task, "top:1", against="auto", **options)
+    for plan, against, more, ends, said in (
+        ("auto", "top:1", {}, ("staged", "staged"), ", both heads solved"),
+        ("top:1", "auto", {"head_end": "solved"}, ("staged", "staged"), ", both heads solved"),
+        (
+            "top:1",
+            "auto",
+            {"head_end": "trained"},
+            ("trained", "trained"),
+            "of the time of (1, 3, 3), macro",
+        ),
+    ):
+        content = tune(bert, task, plan, against=against, budget=1.0, **options, **more).content
+        assert (find_stage(content), find_stage(content["against"])) == ends
+        assert said in summarise_tuning(content)
+    options.pop("max_steps")
+    content = tune(bert, task, "head:3", against="auto", budget=1.0, **options).content
+    assert (find_stage(content), find_stage(content["against"])) == ("solved", "staged")
+    assert content["against"]["runs"][0]["learning_rate"] is not None
 
 
 def test_a_cached_trunk_changes_nothing(tmp_path):

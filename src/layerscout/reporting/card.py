@@ -57,6 +57,11 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]
     everything = "full fine-tuning" if content["method"] == "full" else "all blocks"
     name = everything if full else other["plan"]["notation"]
+    stages = [find_stage(one) for one in (content, other)]
+    if "trained" not in stages:
+        name += ", both heads solved"
+    elif len({*stages}) > 1:
+        name += f" with its head {'trained' if stages[1] == 'trained' else 'solved'}"
     return f"{line}, {spent / others:.0%} of the time of {name}, {describe_quality(content)}"
 
 

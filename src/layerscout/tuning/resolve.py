@@ -231,7 +231,7 @@ def resolve(
         form = choose_form(encoder, task, request)
     elif classifier == "family" or encoder.family.final_norm is None:
         form = choose_form(encoder, task, replace(request, classifier=None))
-    staged = ends_solved(specs[0], choices[0].plan, request, target, form)
+    staged = _settle_end(specs, choices, request, target, form)
     shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
     if staged and specs[0].is_auto:
         choices = [add_halves(choice, shares) for choice in choices]
@@ -266,6 +266,30 @@ def resolve(
         scan_seconds=scan_seconds,
         warnings=warnings,
     )
+
+
+def _settle_end(
+    specs: Sequence[PlanSpec],
+    choices: Sequence[Choice],
+    request: TuneRequest,
+    target: Target,
+    form: Form | None,
+) -> bool:
+    """Return whether heads are solved in the end of what is trained: of both plans, or of none.
+
+    Raises:
+        InputError: if that was asked for and cannot be, or the second plan alone would end so.
+    """
+    pairs = [*zip(specs, (choice.plan for choice in choices), strict=True)]
+    trained = [pair for pair in pairs if not is_solved(pair[1], request, target.method)] or pairs
+    first, *others = (ends_solved(*pair, request, target, form) for pair in trained)
+    if any(others) and not first:
+        written = f"{trained[1][0].written} ends with a solved head, and {trained[0][0].written}"
+        raise InputError(
+            f"{written} with one that is trained, so they cannot be compared; give `head_end` "
+            "solved or trained, or name them the other way round"
+        )
+    return first
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from conftest import whole_only
+from layerscout import scores
 from layerscout.data import Task
 from layerscout.plans import TuneRequest
 from layerscout.states import make_batch, predict, read_inputs
+from layerscout.tuning import tune
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stages import compute_trunk, start_model
 from layerscout.tuning.starting import list_head_layers, solve_start
@@ -168,3 +170,18 @@ def test_a_start_lies_between_how_frequent_classes_are_and_the_solved_head(bert,
     else:
         shares, found = np.bincount(y) / len(y), np.exp(start_bias) / np.exp(start_bias).sum()
     np.testing.assert_allclose(found, shares, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"), [("(3, 4, 4)", {"head_start": "solved"}), ("auto", {"budget": 1.0})]
+)
+def test_a_start_is_solved_once_for_all_rates(bert, monkeypatch, plan, options):
+    calls, solve = [], scores.solve_head
+    monkeypatch.setattr(scores, "solve_head", lambda *a, **o: calls.append(1) or solve(*a, **o))
+    options |= {"max_steps": 2, "progress": False, "measure": "metric"}
+    both, alone = (
+        tune(bert, task_of(), plan, learning_rate=rates, **options).content["runs"]
+        for rates in ([1e-4, 1e-3], [1e-3])
+    )
+    assert len(calls) == 1 + 1
+    assert both[1]["curve"] == alone[0]["curve"]

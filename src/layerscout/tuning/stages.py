@@ -35,7 +35,7 @@ from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.solving import Pooled, Solution, list_parameters, solve
-from layerscout.tuning.starting import solve_start
+from layerscout.tuning.starting import Starts, solve_once
 from layerscout.tuning.stepping import Run, pick_epoch
 from layerscout.tuning.training import train
 
@@ -115,9 +115,10 @@ def train_plan(
     Raises:
         NothingFinishedError: if no run came to the end of an epoch with a finite loss.
     """
+    starts: Starts = {}
 
     def train_one(rate: float, seed: int, name: str) -> tuple[Run, Mapping[str, Tensor]]:
-        return train_run(tuning, rated.choice.plan, splits, rate, seed, hooks, name)
+        return train_run(tuning, rated.choice.plan, splits, starts, rate, seed, hooks, name)
 
     runs, kept, parameters = try_rates(tuning, rated, number, train_one)
     return TunedPlan(rated.choice, runs, kept, parameters, tuple(splits))
@@ -256,6 +257,7 @@ def train_run(
     tuning: Tuning,
     plan: Plan,
     splits: Sequence[Examples],
+    starts: Starts,
     rate: float,
     seed: int,
     hooks: Hooks,
@@ -288,7 +290,7 @@ def train_run(
         model, started = start_model(tuning, plan, seed).model, perf_counter()
         if tuning.starts_solved:
             hooks.show("solving the head that it starts with", 0, 1)
-            if not solve_start(tuning, model, splits[0]):
+            if not solve_once(starts, (seed,), tuning, model, splits[0]):
                 apart = "no state tells the training examples apart"
                 hooks.warn(f"{apart}, so the head of {plan.notation} started at random")
         solving = perf_counter() - started

@@ -50,7 +50,7 @@ from layerscout.tuning.stages import (
     start_model,
     try_rates,
 )
-from layerscout.tuning.starting import solve_start
+from layerscout.tuning.starting import Starts, solve_once
 from layerscout.tuning.stepping import Epoch, Run, Stepper, draw_batches
 
 
@@ -117,13 +117,14 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
         UnsolvableError: if no rows can judge others.
     """
     labelled = _gather(tuning, rated.choice.plan, hooks)
-    stages = labelled.stages
+    stages, starts = labelled.stages, Starts()
 
     def run_stages(rate: float, seed: int, name: str) -> tuple[Run, tuple[Stage, Solution] | None]:
         done: list[Stage] = []
         for rows in stages:
             run, place = Run(rate, seed), len(done) + 1
-            done.append(_train_stage(tuning, rated, labelled, rows, run, hooks, name, place))
+            stage = _train_stage(tuning, rated, labelled, rows, starts, run, hooks, name, place)
+            done.append(stage)
             if run.diverged:
                 return run, None
         run, found = _solve(tuning, rated.choice.plan, labelled, done)
@@ -170,6 +171,7 @@ def _train_stage(
     rated: RatedPlan,
     labelled: Labelled,
     rows: np.ndarray,
+    starts: Starts,
     run: Run,
     hooks: Hooks,
     name: str,
@@ -182,6 +184,7 @@ def _train_stage(
         rated: the plan.
         labelled: all rows.
         rows: those that it sees.
+        starts: heads that were solved before.
         run: with its learning rate and seed; it gets what the steps come to.
         hooks: what is shown and written.
         name: of its snapshots.
@@ -200,7 +203,7 @@ def _train_stage(
             layer.requires_grad_(False)
             within.enter_context(passing_on(layer))
         elif tuning.starts_solved:
-            solve_start(tuning, model, examples, rows)
+            solve_once(starts, (run.seed, place), tuning, model, examples, rows)
         factors = list_rate_factors(tuning, model, plan, rate)
         stepper = Stepper(tuning.encoder, model, examples, settings, factors, run.seed)
         snapshots = None

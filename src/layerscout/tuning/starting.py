@@ -25,6 +25,29 @@ ENOUGH = 10_000
 SHARE = 0.3
 
 
+# Parameters of heads that were solved, and whether rows could be told apart, by what they are for.
+Starts = dict[tuple[int, ...], tuple[bool, list[Tensor]]]
+
+
+def solve_once(
+    starts: Starts,
+    key: tuple[int, ...],
+    tuning: Tuning,
+    model: Any,
+    training: Examples,
+    rows: np.ndarray | None = None,
+) -> bool:
+    """Do what `solve_start` does, once for a key: all of its models are the same until then."""
+    parameters = [p for layer in list_head_layers(model) for p in layer.parameters()]
+    if key not in starts:
+        apart = solve_start(tuning, model, training, rows)
+        starts[key] = apart, [p.detach().clone() for p in parameters]
+    with torch.no_grad():
+        for p, solved in zip(parameters, starts[key][1], strict=True):
+            p.copy_(solved)
+    return starts[key][0]
+
+
 def solve_start(
     tuning: Tuning, model: Any, training: Examples, rows: np.ndarray | None = None
 ) -> bool:

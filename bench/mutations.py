@@ -472,8 +472,8 @@ FAULTS = (
     ),
     Fault(
         "data/delimited.py",
-        "except _MisfitError as error:",
-        "except ZeroDivisionError as error:",
+        "most)\n            except _MisfitError as error:",
+        "most)\n            except ZeroDivisionError as error:",
         "only the most usual way of writing a table is tried",
         ("data/test_tables.py", "data/test_exporters.py"),
     ),

@@ -100,7 +100,7 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any]]] = [
     ("x.conllu", "# a\n\n", NO_WORDS, {}),
     ("x.conll", "a O\nb\n", SAME_COLUMNS + "line 2 has 1, and the lines before 2; correct the line",
      {}),
-    ("x.bio", "\na\n", SAME_COLUMNS + "line 2 has 1, and no tag; correct the line", {}),
+    ("x.bio", "\na\n", "which column holds the labels … has tokens; add a column of labels", {}),
     ("x.iob", "a O\n\nb NN O\n", "line 3 has 3, and the lines before 2", {}),
     ("x.conllu", "# a\n1\ta\tO\n", "must have ten tab-separated … line 2 has 3 … to .conll", {}),
     ("x.conll", "a O\nb B-X\n" * 300, "a blank line after each … among its 600 words; add", {}),

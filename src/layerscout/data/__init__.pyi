@@ -90,8 +90,18 @@ from .task import (
     count_repeated as count_repeated,
     reload_task as reload_task,
 )
+from .texts import (
+    TextRows as TextRows,
+    Texts as Texts,
+    choose_file as choose_file,
+    open_texts as open_texts,
+)
 from .words import (
     Tags as Tags,
     find_spans as find_spans,
     label_pieces as label_pieces,
+)
+from .writing import (
+    WRITTEN as WRITTEN,
+    writing_rows as writing_rows,
 )

@@ -126,19 +126,11 @@ def choose_inputs(
     Raises:
         InputError: if a column is not there, or it is not clear which one is meant.
     """
-    texts = [name for name in (text, text_pair) if name is not None]
     if isinstance(label, str):
         whole = "," not in label or label in source.columns  # a comma may be part of a name
         label = [label] if whole else [part.strip() for part in label.split(",")]
     labels = tuple(label or ())
-    named = [*texts, *labels]
-    for name in named:
-        if name not in source.columns:
-            raise make_unknown_error("column", name, source.columns)
-    if len(set(named)) < len(named):
-        raise InputError(f"text, pair and label must be different columns, got {', '.join(named)}")
-    if text_pair is not None and text is None:
-        raise InputError("--text-pair needs --text: name both columns")
+    texts = _check_named(source, text, text_pair, labels)
     if separator is not None and (not separator or len(labels) > 1):
         value = f"{len(labels)} columns of labels" if separator else "an empty string"
         raise InputError(
@@ -152,13 +144,69 @@ def choose_inputs(
         labels = (_guess_label(source, task, texts, words),)
     written = ", ".join(labels)
     flags = labels if len(labels) > 1 else ()
-    if text is None and task is not None:
-        templates = _known_templates(source, task)
-    elif texts or words is not None:
-        templates = tuple(map(column_template, texts or [str(words)]))
-    else:
-        templates = tuple(map(column_template, _guess_texts(source, labels)))
+    templates = _choose_templates(source, task, texts, words, labels)
     return Inputs(templates, written, text is not None, flags, separator)
+
+
+def choose_texts(
+    source: Source,
+    task: str | None,
+    text: str | None,
+    text_pair: str | None,
+    *,
+    of_words: bool,
+) -> tuple[Template, ...]:
+    """Decide which columns hold texts, as `choose_inputs` does, in rows that need no labels.
+
+    Args:
+        source: the rows.
+        task, text, text_pair: as for `choose_inputs`.
+        of_words: whether words are predicted, which may be one column of lists.
+
+    Raises:
+        InputError: as `choose_inputs`.
+    """
+    texts = _check_named(source, text, text_pair)
+    words = _list_usual(source.columns, WORD_NAMES) if of_words else []
+    labels = _list_usual(source.columns, (*LABEL_NAMES, *TAG_NAMES))
+    return _choose_templates(source, task, texts, words[0] if words else None, labels)
+
+
+def holds_texts(names: Iterable[str]) -> bool:
+    """Return whether a column of one of these names is one of texts, by its name."""
+    pairs = (name for pair in PAIR_NAMES for name in pair)
+    return bool(_list_usual(names, (*TEXT_NAMES, *WORD_NAMES, *pairs)))
+
+
+def _check_named(
+    source: Source, text: str | None, text_pair: str | None, labels: Sequence[str] = ()
+) -> list[str]:
+    """Return the columns of texts that the user names, all of them different and there."""
+    texts = [name for name in (text, text_pair) if name is not None]
+    named = [*texts, *labels]
+    for name in named:
+        if name not in source.columns:
+            raise make_unknown_error("column", name, source.columns)
+    if len(set(named)) < len(named):
+        raise InputError(f"text, pair and label must be different columns, got {', '.join(named)}")
+    if text_pair is not None and text is None:
+        raise InputError("--text-pair needs --text: name both columns")
+    return texts
+
+
+def _choose_templates(
+    source: Source,
+    task: str | None,
+    texts: Sequence[str],
+    words: str | None,
+    labels: Collection[str],
+) -> tuple[Template, ...]:
+    """Choose the texts: as named, as the known task has them, the words, or by the usual names."""
+    if not texts and task is not None:
+        return _known_templates(source, task)
+    if texts or words is not None:
+        return tuple(map(column_template, texts or [str(words)]))
+    return tuple(map(column_template, _guess_texts(source, labels)))
 
 
 def _known_templates(source: Source, task: str) -> tuple[Template, ...]:

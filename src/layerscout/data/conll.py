@@ -19,7 +19,8 @@ LONGEST = 500
 def conll_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (first line, lists of words by column) of each sentence.
 
-    The columns are "tokens" and "tags", of Universal Dependencies "tokens", "upos" and "xpos".
+    The columns are "tokens" and "tags", of Universal Dependencies "tokens", "upos" and "xpos". A
+    file of words alone has no tags.
     """
     places: Mapping[str, int]
     if file.suffix == ".conllu":
@@ -113,6 +114,8 @@ def tell_layout(file: File) -> Layout:
             f"{rule}: the first column is the same in all of a sentence, such as {first!r:.60}; "
             "leave it out"
         )
+    if width == 1:
+        return Layout(1, {"tokens": 0}, set())
     places = {"tokens": 0, "tags": -1}
     if longest >= 2 and counted and width > 2:
         if width == 10:
@@ -147,18 +150,16 @@ def _conll_lines(file: File, layout: Layout) -> Iterator[tuple[int, list[str]]]:
             yield number, []
             continue
         if not inside and line.startswith("#"):
-            tag = fields[layout.places["tags"]]
+            tag = fields[layout.places.get("tags", 0)]
             is_tag = tag in layout.tags or TAG.fullmatch(tag)
             if len(fields) != layout.width or (line[1:2] == " " and not is_tag):
                 comments.append(line.strip())
                 continue
         inside = True
-        if len(fields) < 2 or len(fields) != layout.width:
+        if len(fields) != layout.width:
             rule = "must have a word first, its tag last, and the same columns on every line"
-            other = f"and the lines before {layout.width}" if layout.width > 1 else "and no tag"
-            raise InputError(
-                f"{file.name} {rule}: line {number} has {len(fields)}, {other}; correct the line"
-            )
+            other = f"line {number} has {len(fields)}, and the lines before {layout.width}"
+            raise InputError(f"{file.name} {rule}: {other}; correct the line")
         yield number, fields
     if comments:
         file.note(

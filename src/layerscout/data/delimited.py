@@ -3,8 +3,8 @@
 import csv
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -82,10 +82,24 @@ def open_cells(file: File, sep: str | None = None) -> Source:
                 misfit = error
         raise misfit
 
+    fitting: list[Dialect] = []
+
+    def stream(size: int) -> Iterator[Table]:
+        for way in () if fitting else ways:
+            try:
+                deque(_stream_cells(file, way, size=size), maxlen=0)
+            except _MisfitError as error:
+                misfit = error
+            else:
+                fitting.append(way)
+                break
+        if not fitting:
+            raise misfit
+        yield from _stream_cells(file, fitting[0], size=size)
+
     columns = read(most=GLANCE).columns
-    return Source(
-        file.name, {name: tell_content(some, True) for name, some in columns.items()}, read
-    )
+    contents = {name: tell_content(some, True) for name, some in columns.items()}
+    return Source(file.name, contents, read, stream=stream)
 
 
 def read_separator(sep: str) -> str:
@@ -217,15 +231,29 @@ def _refuse_row(file: File, columns: int, fields: int, line: int) -> InputError:
 def _read_cells(
     file: File, dialect: Dialect, wanted: Sequence[str] | None, most: int | None
 ) -> Table:
-    """Read a file in a dialect.
+    """Read a file in a dialect at once; see `_stream_cells`."""
+    [table] = _stream_cells(file, dialect, wanted, most)
+    return replace(table, notes=tuple(file.notes))
+
+
+def _stream_cells(
+    file: File,
+    dialect: Dialect,
+    wanted: Sequence[str] | None = None,
+    most: int | None = None,
+    size: int | None = None,
+) -> Iterator[Table]:
+    """Yield the rows of a file in a dialect; whether all of them fit it shows in the end.
 
     Args:
         file, dialect: what is read, and how.
         wanted: names of the columns; None for all.
         most: of how many rows; None for all.
+        size: rows that are yielded at a time; None for all at once.
     """
-    rows = _read_rows(file, dialect)
-    names = next(rows, (0, []))[1]
+    every = _read_rows(file, dialect)
+    names = next(every, (0, []))[1]
+    rows = islice(every, most)
     if not names:
         raise InputError(f"{file.name} is empty; its first line must name the columns")
     if (
@@ -240,21 +268,30 @@ def _read_cells(
     places = {name: place for place, name in enumerate(names) if place not in left}
     if absent := [name for name in wanted or () if name not in places]:
         raise _MisfitError(f"{file.name} must have the column {absent[0]!r}: {join_names(places)}")
-    columns: dict[str, list[str]] = {name: [] for name in (places if wanted is None else wanted)}
-    chosen = [(values.append, places[name]) for name, values in columns.items()]
-    lines = array("q")
-    spilled = 0
-    for line, cells in islice(rows, most):
-        lines.append(line)
-        for append, place in chosen:
-            append(cells[place])
-        if left:
-            spilled += any(cells[place].strip() for place in left)
-    if not lines:
+    read = spilled = 0
+    quoted = [name for name in names if '"' in name]
+    wanted = list(places) if wanted is None else wanted
+    while True:
+        columns: dict[str, list[str]] = {name: [] for name in wanted}
+        chosen = [(values.append, places[name]) for name, values in columns.items()]
+        lines = array("q")
+        for line, cells in islice(rows, size):
+            lines.append(line)
+            for append, place in chosen:
+                append(cells[place])
+            if left:
+                spilled += any(cells[place].strip() for place in left)
+        if not lines:
+            break
+        if not dialect.quoted:
+            quoted += [field for field in chain(*columns.values()) if '"' in field]
+        read += len(lines)
+        yield Table(file.name, columns, lines, all_strings=True, notes=tuple(file.notes))
+    if not read:
         raise InputError(f"{file.name} has no rows; it needs some below the column names")
     example = ""
     if not dialect.quoted:
-        enclose, example = _find_quotes(names, columns.values(), len(lines))
+        enclose, example = _find_quotes(names, quoted, read)
         if enclose and not dialect.sure:
             raise _MisfitError
     if most is None:
@@ -273,17 +310,20 @@ def _read_cells(
                 f"columns of {file.name} without a name are not read, and have something in "
                 f"{spilled:,} row{'s'[: spilled != 1]}"
             )
-    return Table(file.name, columns, lines, all_strings=True, notes=tuple(file.notes))
 
 
-def _find_quotes(names: Sequence[str], columns: Iterable[list[str]], rows: int) -> tuple[bool, str]:
+def _find_quotes(names: Sequence[str], fields: Sequence[str], rows: int) -> tuple[bool, str]:
     """Tell what quotes in a TSV file are, where they may be text.
+
+    Args:
+        names: of the columns.
+        fields: those with quotes in them, names too.
+        rows: how many there are.
 
     Returns:
         Whether they enclose fields for certain: all that are in fields do, and there are more in
         these, or in the header, or in half of the rows; and an example if at least most do.
     """
-    fields = [field for field in chain(names, *columns) if '"' in field]
     whole = list(filter(ENCLOSED.fullmatch, fields))
     sure = any(map(ENCLOSED.fullmatch, names)) or any('"' in field[1:-1] for field in whole)
     certain = 0 < len(whole) == len(fields) and (sure or 2 * len(whole) > rows)

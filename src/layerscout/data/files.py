@@ -118,13 +118,27 @@ def open_records(file: File, records: Records) -> Source:
             lines.append(line)
         return Table(file.name, columns, lines, notes=tuple(file.notes))
 
+    def stream(size: int) -> Iterator[Table]:
+        rows = records(file)
+        while some := list(islice(rows, size)):
+            names = dict.fromkeys(chain(present, *(record for _, record in some)))
+            columns = {name: [record.get(name) for _, record in some] for name in names}
+            yield Table(file.name, columns, [line for line, _ in some], notes=tuple(file.notes))
+
     present: dict[str, list[Any]] = {}
     for _, record in islice(records(file), GLANCE):
         for name, value in record.items():  # any object may bring new keys or leave some out
             present.setdefault(name, []).extend([] if value is None else [value])
     if not present:
         raise InputError(f"{file.name} is empty; it must hold one JSON object per line")
-    return Source(file.name, {name: tell_content(some) for name, some in present.items()}, read)
+    columns = {name: tell_content(some) for name, some in present.items()}
+    return Source(file.name, columns, read, stream=stream)
+
+
+def text_records(file: File) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, its text by the name "text") of a file that has nothing but texts."""
+    for number, line in read_lines(file):
+        yield number, {"text": line.rstrip("\r\n")}
 
 
 def open_parquet(file: File) -> Source:
@@ -147,11 +161,18 @@ def open_parquet(file: File) -> Source:
             table = parquet.read(columns=list(wanted))
             return Table(file.name, {name: table[name].to_pylist() for name in wanted})
 
+    def stream(size: int) -> Iterator[Table]:
+        start = 0
+        with opened() as parquet:
+            for batch in parquet.iter_batches(size):
+                rows = range(start, start := start + len(batch))
+                yield Table(file.name, batch.to_pydict(), rows=rows, arrow=batch)
+
     with opened() as parquet:
         schema = parquet.schema_arrow
     check_unique(file.name, schema.names)
     columns = {column.name: content_of(column.type) for column in schema}
-    return Source(file.name, columns, read, _class_names_in(schema.metadata))
+    return Source(file.name, columns, read, _class_names_in(schema.metadata), stream)
 
 
 def write_parquet(columns: Mapping[str, Any], path: Path) -> None:

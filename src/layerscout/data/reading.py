@@ -93,7 +93,7 @@ def read_splits(
             table = _read_accepted(source, inputs.columns, noted)
             if not len(table):
                 raise InputError(f"{source.name} has no rows; it needs some below the column names")
-            _check_unicode(table)
+            check_unicode(table)
             if labels is None:
                 kind = _tell_kind(name, table, inputs, known, regression)
             if drop_missing:
@@ -208,7 +208,7 @@ def _read_accepted(source: Source, columns: list[str], warnings: list[str]) -> T
     return replace(table, columns={column: table.columns[column] for column in columns})
 
 
-def _check_unicode(table: Table) -> None:
+def check_unicode(table: Table) -> None:
     """Raise if a string, or a string in a list, cannot be encoded."""
     for column, values in table.columns.items():
         for row, value in enumerate(values):

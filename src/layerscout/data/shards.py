@@ -180,7 +180,14 @@ def join_files(name: str, parts: Sequence[Part]) -> Source:
             notes[1:] = [f"{len(notes) - 1:,} such lines about other files of {name} are left out"]
         return Table(name, columns, lines or None, cells, starts, notes=tuple(notes))
 
-    return replace(first, name=name, read=read)
+    def stream(size: int) -> Iterator[Table]:
+        for part in parts:
+            with _reading(part.path):
+                source = part.open_source()
+                _check_alike(first, source, list(first.columns))
+                yield from source.read_chunks(size)
+
+    return replace(first, name=name, read=read, stream=stream)
 
 
 def _check_alike(first: Source, source: Source, wanted: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from layerscout.data.files import (
     json_records,
     open_parquet,
     open_records,
+    text_records,
 )
 from layerscout.data.folders import (
     choose_config,
@@ -158,15 +159,20 @@ def _hub_split(name: str, split: Any) -> Source:
     return Source(name, columns, read, find_names(split.features.to_dict()))
 
 
-def open_stdin(form: Format) -> Source:
+def open_stdin(form: Format, is_header: Callable[[Sequence[str]], bool] | None = None) -> Source:
     """Read standard input to its end: CSV, TSV, JSON or Parquet, told apart by how it begins.
+
+    Args:
+        form: of text files.
+        is_header: tells names of columns from the first of many lines of text, if there may be
+            such lines.
 
     Raises:
         InputError: if nothing is piped in, or it cannot be read as one of these.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise InputError(
-            "DATA - is standard input, and nothing is piped in; write `... | layerscout` or "
+            "- is standard input, and nothing is piped in; write `... | layerscout` or "
             "add `< reviews.csv`"
         )
     name = "standard input"
@@ -184,6 +190,8 @@ def open_stdin(form: Format) -> Source:
     else:
         used = tell_separator(head) if form.sep is None else read_separator(form.sep)
         suffix = ".tsv" if used == "\t" else ".csv"
+        if is_header is not None and not is_header(next(csv.reader([head], delimiter=used), [])):
+            return open_records(file, text_records)
     return _open(replace(file, suffix=suffix), form)
 
 

@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
@@ -42,6 +42,7 @@ class Table:
         rows: where each row stands in the file, counted from 0, if these are some of its rows or
             the items of its lists; None where they are all of them.
         notes: what should be known of how they were read, a line each.
+        arrow: the same rows as Parquet has them, with the types of their columns; None of others.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Table:
     files: Mapping[str, int] = field(default_factory=dict)
     rows: Sequence[int] | None = None
     notes: tuple[str, ...] = ()
+    arrow: Any = None
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -76,7 +78,8 @@ class Table:
         """Return some of the rows, by their numbers."""
         places = range(len(self)) if self.rows is None else self.rows
         columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
-        return replace(self, columns=columns, rows=[places[row] for row in kept])
+        arrow = None if self.arrow is None else self.arrow.take(kept)
+        return replace(self, columns=columns, rows=[places[row] for row in kept], arrow=arrow)
 
     def fault(self, rule: str, actual: str, column: str, row: int, remedy: str) -> InputError:
         """Build the error for a value that breaks a rule, saying where it is in the file."""
@@ -97,12 +100,24 @@ class Source:
         columns: what each column, by name, holds.
         read: reads the columns of the given names.
         classes: the class names by id that the data bring along, for columns that have them.
+        stream: yields all columns of at most so many rows at a time; None where the rows are in
+            memory anyway.
     """
 
     name: str
     columns: Mapping[str, Content]
     read: Callable[[Sequence[str]], Table]
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stream: Callable[[int], Iterator[Table]] | None = None
+
+    def read_chunks(self, size: int) -> Iterator[Table]:
+        """Yield all columns, of at most `size` rows at a time."""
+        if self.stream is not None:
+            yield from self.stream(size)
+            return
+        table = self.read(list(self.columns))
+        for start in range(0, len(table), size):
+            yield table.keep(range(start, min(start + size, len(table))))
 
 
 def name_value(value: Any) -> str:

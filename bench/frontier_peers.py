@@ -153,7 +153,7 @@ def predict_with_transformers(
     if (folder / "trained.safetensors").exists():
         import layerscout
 
-        network = layerscout.load(folder, base)
+        network = layerscout.load(folder, base).model
     else:
         network = AutoModelForSequenceClassification.from_pretrained(folder)
     if kind == "houlsby":

@@ -14,6 +14,7 @@ from layerscout.plans import (
     CompareRequest,
     EvaluateRequest,
     PlanRequest,
+    PredictRequest,
     ScanRequest,
     TuneRequest,
     explain_options,
@@ -42,6 +43,7 @@ VERBS = {
     "Scan.plan": ((PlanRequest,), "strategy"),
     "compare": ((CompareRequest,), None),
     "evaluate": ((EvaluateRequest,), None),
+    "predict": ((PredictRequest,), None),
 }
 
 

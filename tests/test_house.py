@@ -25,6 +25,7 @@ ROOMS = (
     "states",
     "reporting",
     "scanning",
+    "predicting",
     "tuning",
     "evaluating",
     "comparing",

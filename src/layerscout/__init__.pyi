@@ -9,7 +9,6 @@ from .models import (
     build as build,
     edit as edit,
     freeze as freeze,
-    load as load,
     lora_config as lora_config,
     truncate as truncate,
     unload as unload,
@@ -20,6 +19,12 @@ from .plans import (
     LoRA as LoRA,
     Plan as Plan,
     PrefixTuning as PrefixTuning,
+)
+from .predicting import (
+    Predictions as Predictions,
+    Predictor as Predictor,
+    load as load,
+    predict as predict,
 )
 from .reporting import plot as plot
 from .scanning import Scan as Scan, scan as scan

@@ -123,7 +123,7 @@ def test_what_was_trained_apart_from_its_base_is_judged(tmp_path, options):
     assert found.metrics == pytest.approx(result.content["metrics"])
     expected = np.array(result.predictions["logits"])
     np.testing.assert_allclose(logits_of(found, ""), expected, atol=1e-5)
-    loaded, encoder = ls.load(model), Encoder.load(base)
+    loaded, encoder = ls.load(model).model, Encoder.load(base)
     tokens = encoder.batch(encoder.tokenize(TASK.validation.texts), np.arange(9))
     with torch.no_grad():
         np.testing.assert_allclose(expected, loaded(**tokens).logits.numpy(), atol=1e-5)
@@ -170,15 +170,15 @@ def test_single_edits_are_judged_and_undone(tuned):
 @pytest.mark.parametrize(("edits", "passes"), [(("truncate",), 12), (("truncate", "skip"), 298)])
 def test_block_passes_are_as_few_as_can_be(tmp_path, monkeypatch, edits, passes):
     model, entered = saved(tmp_path, "bert", TASK, num_hidden_layers=12), []
-    load = evaluation.load_tuned_classifier
+    load = evaluation.load_tuned
 
-    def counted(*arguments):
-        classifier = load(*arguments)
-        for block in classifier.base_model.encoder.layer:
+    def counted(*arguments, **options):
+        loaded = load(*arguments, **options)
+        for block in loaded[1].base_model.encoder.layer:
             block.attention.register_forward_hook(lambda *_: entered.append(1))
-        return classifier
+        return loaded
 
-    monkeypatch.setattr(evaluation, "load_tuned_classifier", counted)
+    monkeypatch.setattr(evaluation, "load_tuned", counted)
     monkeypatch.setattr(ablations, "make_batches", lambda encoder, data: [np.arange(len(data))])
     quietly(model, TASK, edits=edits)
     assert len(entered) == passes

@@ -21,7 +21,7 @@ from layerscout.models import (
     base_of,
     check_method,
     hash_base,
-    load,
+    load_tuned,
     locate_parameters,
     make_classifier,
     make_trainable,
@@ -349,7 +349,7 @@ def test_what_was_trained_is_saved_and_loaded(encoder, tmp_path):
         folder = tmp_path / method.name
         model = saved(encoder, method, folder, make_plan("(2,2,3)", 4))
         assert set(load_file(folder / "trained.safetensors")) == trains(model)
-        again = load(folder)
+        again = load_tuned(folder)[1]
         assert trains(again) == trains(model)
         same(logits_of(again, batch), logits_of(model, batch))
         assert again.config.id2label == dict(enumerate(LABELS))
@@ -376,18 +376,23 @@ def test_a_base_elsewhere(tmp_path):
     model = saved(encoder, ADAPTER, tmp_path / "model")
     folder.rename(tmp_path / "moved")
     words = "cannot load the base … there is no model folder … `base`"
-    expect_refused(words, load, tmp_path / "model")
+    expect_refused(words, load_tuned, tmp_path / "model")
     batch = inputs_of(encoder)
-    same(logits_of(load(tmp_path / "model", tmp_path / "moved"), batch), logits_of(model, batch))
+    same(
+        logits_of(load_tuned(tmp_path / "model", None, tmp_path / "moved")[1], batch),
+        logits_of(model, batch),
+    )
     tiny_checkpoint(folder, "bert", seed=1)
-    expect_refused("exactly the model that was tuned … other weights", load, tmp_path / "model")
+    expect_refused(
+        "exactly the model that was tuned … other weights", load_tuned, tmp_path / "model"
+    )
     for name, family, blocks in (
         ("robin", "roberta", 4),
         ("alba", "albert", 4),
         ("low", "bert", 2),
     ):
         base = tiny_checkpoint(tmp_path / name, family, blocks=blocks)
-        expect_refused(f"{name} has other weights", load, tmp_path / "model", base=base)
+        expect_refused(f"{name} has other weights", load_tuned, tmp_path / "model", base=base)
 
 
 def test_the_hash_of_a_base(bert):
@@ -471,7 +476,7 @@ def written(text):
 def test_broken_folders_are_refused(whole, tmp_path, spoil, words):
     shutil.copytree(whole, tmp_path / "model")
     spoil(tmp_path / "model")
-    expect_refused(words, load, tmp_path / "model")
+    expect_refused(words, load_tuned, tmp_path / "model")
 
 
 # What is refused
@@ -549,5 +554,5 @@ def test_nothing_is_said(bert, tmp_path, capfd):
                 done.wrapper.merge_and_unload()
             else:
                 save_trained(done, bert, tmp_path / "model", max_length=64)
-                unload(load(tmp_path / "model"))
+                unload(load_tuned(tmp_path / "model")[1])
     assert capfd.readouterr() == ("", "")

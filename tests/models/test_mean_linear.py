@@ -6,7 +6,7 @@ import torch
 
 from layerscout.data import Targets
 from layerscout.models import (
-    load as load_saved,
+    load_tuned,
     locate_parameters,
     make_classifier,
     make_trainable,
@@ -78,7 +78,7 @@ def test_what_is_saved_is_loaded_again(tmp_path, method, plan):
     result.save(tmp_path / "out")
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     assert ("layerscout.load" if method == "adapter" else "SentenceTransformer") in card
-    assert not differing(copied(load_saved(tmp_path / "out" / "model")), copied(result.model))
+    assert not differing(copied(load_tuned(tmp_path / "out" / "model")[1]), copied(result.model))
 
 
 def test_a_folder_of_the_former_form_is_still_loaded(tmp_path):
@@ -87,7 +87,7 @@ def test_a_folder_of_the_former_form_is_still_loaded(tmp_path):
     trainable = make_trainable(model, "top:1", "full")
     options = {"classifier": "mean-linear", "max_length": 64}
     save_trained(trainable, bert, tmp_path / "former", **options)
-    assert not differing(copied(load_saved(tmp_path / "former")), copied(model))
+    assert not differing(copied(load_tuned(tmp_path / "former")[1]), copied(model))
 
 
 def test_tamkins_preset_asks_for_it(tmp_path):

@@ -14,7 +14,7 @@ from layerscout.models import (
     Encoder,
     add_formats,
     export_mean,
-    load,
+    load_tuned,
     load_tuned_classifier,
     make_classifier,
     truncate,
@@ -149,7 +149,7 @@ def test_one_graph_from_tokens_to_logits(family, tmp_path):
 )
 def test_it_is_loaded_as_it_was_tuned(kind, labels, tmp_path):
     encoder, folder = saved(tmp_path, "bert", labels, kind)
-    model = load(folder)
+    model = load_tuned(folder)[1]
     assert list(model.config.id2label.values()) == list(labels) and not model.training
     inputs = inputs_of(encoder)
     expected = expected_logits(encoder, inputs, outputs=len(labels))
@@ -192,9 +192,9 @@ def test_a_broken_head_is_refused(tmp_path):
     _, folder = saved(tmp_path)
     change_json(folder / "0_Transformer" / "config.json", id2label={"0": "a", "1": "b"})
     words = "cannot load the head of … save the model again"
-    expect_refused(words, load, folder)
+    expect_refused(words, load_tuned, folder)
     (folder / "2_Dense" / "model.safetensors").unlink()
-    expect_refused(words, load, folder)
+    expect_refused(words, load_tuned, folder)
 
 
 def test_it_replaces_its_like_and_has_no_encoder_alone(tmp_path):

@@ -76,7 +76,7 @@ def suggest(content: dict[str, Any], folder: str = "out") -> str:
     return "" if step is None else step[1]
 
 
-BOTH = "layerscout evaluate out/model 'my reviews.csv' --edit truncate --edit skip"
+USE = "layerscout predict out/model texts.csv"
 SHORTER = "layerscout truncate out/model --head 2 -o out/model-head-2"
 OTHER_HEAD = {"name": "out-longer/model", "blocks": 3, "family": "bert"}
 MORE_ROWS = {"best_epoch": 2, "epochs": 10}
@@ -89,16 +89,16 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
 @pytest.mark.parametrize(
     ("content", "command"),
     [
-        (evaluated(), BOTH),
+        (evaluated(), USE),
         (evaluated([0.5, 0.6, 0.9, 0.9]), SHORTER),
         (evaluated([0.9, 0.9, 0.9, 0.9]), ""),  # a model has a block at least
-        (evaluated([0.5, 0.6, 0.7, 0.9]), BOTH),
+        (evaluated([0.5, 0.6, 0.7, 0.9]), USE),
         # Skips alone do not show how many blocks can go.
-        (evaluated(None, SKIPS), BOTH),
+        (evaluated(None, SKIPS), USE),
         (evaluated([0.5, 0.6, 0.9, 0.9], SKIPS), SHORTER),
         # Nothing follows where all is known.
         (evaluated([0.5, 0.6, 0.9, 0.9], saved_as="ours"), ""),
-        (evaluated([0.5, 0.6, 0.7, 0.9], [[0.1]]), ""),
+        (evaluated([0.5, 0.6, 0.7, 0.9], SKIPS), USE),
         # What has learnt nothing is tuned again.
         (
             evaluated(**FAILED),
@@ -227,7 +227,8 @@ def test_a_metric_that_was_asked_for_counts_in_what_comes_next():
     given = evaluated()
     judged = given | {"metric": "macro_f1", "metrics": {"macro_f1": 0.9}}
     own = judged["task"] | {"metric": "accuracy"}
-    assert " --metric macro_f1 --edit truncate" in suggest(judged | {"task": own})
+    again = write_command("evaluate", judged | {"task": own}, "--edit", "truncate")
+    assert " --metric macro_f1 --edit truncate" in again
     assert "--metric" not in write_command("scan", judged | {"task": own}), "it has no such option"
     known = judged | {"task": own | {"metric": "macro_f1"}}
     assert "--metric" not in write_command("tune", known), "it is the task's own"

@@ -54,7 +54,7 @@ def test_the_saved_model_has_the_factor(bert, halved, form, tmp_path):
         assert (after.argmax(axis=1) == before.argmax(axis=1)).all()
     results[0.5].save(tmp_path)
     if form in ("adapter", "mean-linear"):
-        model = load_saved(tmp_path / "model")
+        model = load_saved(tmp_path / "model").model
     elif form == "LoRA":
         card = (tmp_path / "model" / "README.md").read_text()
         model = run_card(card, tmp_path / "model", bert.source)["model"].eval()

@@ -15,6 +15,7 @@ from conftest import whole_only
 from layerscout.data import Split, Tags, Task, find_spans
 from layerscout.models import add_formats
 from layerscout.plans import Adapter, LoRA
+from layerscout.predicting import Predictor
 from layerscout.reporting import write_card
 from layerscout.tuning import tune
 from tuned import card_code, choices_task, load, run_card, several_task, task_of, words_task
@@ -261,6 +262,10 @@ def test_what_is_kept_apart_answers_as_reported(kind, family, options, tmp_path)
     for row, text in enumerate(split.texts):
         pair = None if split.pairs is None else split.pairs[row]
         given = text if pair is not None else give(result, text)
+        if isinstance(names["model"], Predictor):
+            pairs = None if pair is None else [pair]
+            said.append(names["model"].find_logits([given], pairs)[0])
+            continue
         inputs = names["tokenizer"](given, pair, truncation=True, return_tensors="pt")
         with torch.no_grad():
             said.append(names["model"](**inputs).logits[0].numpy())

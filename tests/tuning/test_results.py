@@ -270,7 +270,7 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert again.startswith("layerscout tune ") and "--epochs 6 --learning-rate 0.0033," in again
     learnt = {"confusion": [[2, 0], [0, 8]], "metrics": {"macro_f1": 1.0}, "interval": [0.9, 1]}
     _, step = suggest_step(content | read | learnt, "out folder")
-    assert step.startswith("layerscout evaluate 'out folder/model'")
+    assert step == "layerscout predict 'out folder/model' texts.csv"
 
 
 @pytest.mark.parametrize(

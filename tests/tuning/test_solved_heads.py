@@ -246,7 +246,7 @@ def test_where_no_block_can_average_it_is_one_of_sentence_transformers(family, t
     assert content["saved_as"] == "sentence-transformers" and content["solved"]["state"] == 3
     total = content["parameters"]["total"]
     rows = pd.read_parquet(tmp_path / "out" / "predictions.parquet").query("split == 'test'")
-    model = layerscout.load(tmp_path / "out" / "model")
+    model = layerscout.load(tmp_path / "out" / "model").model
     assert total == sum(parameter.numel() for parameter in model.parameters())
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "model" / "0_Transformer")
     inputs = tokenizer(list(rows["text"]), padding=True, truncation=True, return_tensors="pt")

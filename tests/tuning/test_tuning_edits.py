@@ -140,7 +140,7 @@ def test_adapters_over_an_edited_base_are_loaded_again(tmp_path):
     base = Encoder.load(tiny_checkpoint(tmp_path / "base", "bert"))
     found = cheaply(base, TASK, "top:1", method=ls.Adapter(4), edits="permute:3 + skip:2")
     found.save(tmp_path / "out")
-    again = ls.load(tmp_path / "out" / "model")
+    again = ls.load(tmp_path / "out" / "model").model
     assert not differing(copied(found.model), copied(again))
 
 

@@ -108,7 +108,7 @@ def test_a_method_tunes_what_the_plan_says(task, method, plan, tmp_path):
     if method == "lora":
         again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     else:
-        again = ls.load(tmp_path / "model")
+        again = ls.load(tmp_path / "model").model
     split = loaded.validation
     pairs = None if split.pairs is None else split.pairs[:4]
     inputs = encoder.batch(encoder.tokenize(split.texts[:4], pairs), np.arange(4))

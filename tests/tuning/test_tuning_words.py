@@ -22,7 +22,7 @@ from inputs import expect_refused
 from layerscout.data import Tags, make_targets
 from layerscout.data.words import find_spans
 from layerscout.evaluating import evaluate
-from layerscout.models import load as load_saved, make_classifier
+from layerscout.models import load_tuned, make_classifier
 from layerscout.reporting import build_sections, write_card
 from layerscout.states import Examples, compute_logits, predict
 from layerscout.tuning import stages
@@ -255,7 +255,7 @@ def test_other_methods_label_words(bert, method, tmp_path):
     result.save(tmp_path / "tuned")
     out = tmp_path / "tuned" / "model"
     if method == "adapter":
-        model = load_saved(out)
+        model = load_tuned(out, device="cpu")[1]
         answers = make_targets(task.validation, task.kind, TAGS)
         examples = Examples(bert.tokenize_split(task.validation), answers, None)
         logits = predict(bert, model, examples).numpy()

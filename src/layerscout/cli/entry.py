@@ -20,7 +20,7 @@ from layerscout.errors import InputError, LayerscoutError
 
 # In the order of --help; each is the name of its module and of what that offers.
 VERBS = (
-    *("scan", "plan", "tune", "compare", "evaluate", "truncate", "study", "report"),
+    *("scan", "plan", "tune", "compare", "evaluate", "predict", "truncate", "study", "report"),
     *("demo", "cache"),
 )
 

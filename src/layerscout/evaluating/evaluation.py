@@ -18,7 +18,6 @@ from layerscout.data import (
     Task,
     check_metric,
     count_repeated,
-    describe_kind,
     describe_task,
     ensure_validation,
     is_local,
@@ -54,8 +53,8 @@ from layerscout.models import (
     Precision,
     base_of,
     describe_model,
-    holds_trained,
-    load_tuned_classifier,
+    is_apart,
+    load_tuned,
     match_columns,
     read_names,
     read_thresholds,
@@ -199,7 +198,7 @@ def evaluate(
     known = [*encoder.notes, *origin.warn(task), *task.warnings]
     content = {
         **described,
-        "saved_as": "ours" if holds_trained(model) else saved_as,
+        "saved_as": "ours" if is_apart(model) else saved_as,
         "model": describe_model(encoder, task),
         "original": None if original is None else describe_model(original, task),
         "tuning": origin.tuning,
@@ -219,7 +218,7 @@ def _check_model(model: str | Path, *, trains: bool) -> None:
     """Raise if a model cannot be judged, or its heads not tuned again if that is requested."""
     if not isinstance(model, str | Path):
         raise InputError("a tuned model is given by its folder or hub id; save it first")
-    if trains and holds_trained(model):
+    if trains and is_apart(model):
         raise InputError(
             f"heads are tuned again only on whole checkpoints, but {model} holds what was trained "
             "apart from its base; leave out --tune-heads and --original"
@@ -262,27 +261,12 @@ def _load_tuned(
     Raises:
         InputError: if it is not tuned for the task, or an edit does not fit it.
     """
-    classifier = None
-    if holds_trained(model):
-        from layerscout.models import load_trained
-
-        encoder, classifier, kind = load_trained(model, device=device, precision=precision)
-        if kind != task.kind:
-            raise InputError(
-                f"{model} is tuned for {describe_kind(kind)}, and the task is one of "
-                f"{describe_kind(task.kind)}; give the data that it was tuned for"
-            )
-        config = classifier.config
-    else:
-        encoder = Encoder.load(model, device=device, precision=precision)
-        config = encoder.model.config
-    names = read_names(config)
+    encoder, classifier, _ = load_tuned(model, task.kind, device=device, precision=precision)
+    names = read_names(classifier.config)
     may_lack = task.kind in ("token_classification", "multi_label_classification")
     if may_lack and set(task.labels) <= set(names):
         task = task.renumber(names)
-    if classifier is None:
-        classifier = load_tuned_classifier(encoder, task.kind)
-    columns, note = match_columns(encoder.name, config, task.labels, task.kind)
+    columns, note = match_columns(encoder.name, classifier.config, task.labels, task.kind)
     notes = encoder.notes if note is None else (*encoder.notes, note)
     encoder = replace(encoder, model=base_of(classifier)[0], notes=notes)
     for edits in single:  # before the work that any of them could spoil

@@ -80,7 +80,7 @@ from .heads import (
 )
 from .hub import (
     check_push as check_push,
-    holds_trained as holds_trained,
+    is_apart as is_apart,
     list_checkpoint_files as list_checkpoint_files,
     push as push,
 )
@@ -97,8 +97,7 @@ from .methods import (
 )
 from .pooling import take_tokens as take_tokens
 from .saved_adapters import (
-    load as load,
-    load_trained as load_trained,
+    load_tuned as load_tuned,
     save_peft as save_peft,
     save_trained as save_trained,
 )

@@ -14,6 +14,7 @@ from typing import Any
 from layerscout.errors import InputError, first_line
 from layerscout.models.devices import quiet_transformers
 from layerscout.models.families import FAMILIES
+from layerscout.models.hub import TRAINED, holds_trained
 
 # Sizes in a configuration, as transformers calls them; some families have names of their own.
 _SIZES = (
@@ -63,6 +64,10 @@ def read_config(name: str, folder: Path) -> Any:
     except (OSError, ValueError, RecursionError):
         content = None
     if isinstance(content, dict) and "layerscout" in content:
+        if not holds_trained(folder):
+            raise InputError(
+                f"cannot read {folder / TRAINED}: it is missing or broken; save it again"
+            )
         raise InputError(
             f"{name} holds only what a method trained; load it with layerscout.load, or give its "
             "base"

@@ -34,6 +34,17 @@ def holds_trained(folder: str | Path) -> bool:
     return (Path(folder).expanduser() / TRAINED).is_file()
 
 
+def is_apart(folder: str | Path) -> bool:
+    """Return whether a folder holds what was trained without its base, which it names."""
+    return holds_trained(folder) or holds_peft(folder)
+
+
+def holds_peft(folder: str | Path) -> bool:
+    """Return whether a folder holds an adapter of peft, and not a whole model."""
+    path = Path(folder).expanduser()
+    return (path / ADAPTER).is_file() and not holds_weights(path)
+
+
 def find_dense(encoder: str | Path) -> Path | None:
     """Find the folder of the linear head on the mean beside that of an encoder, if it has one."""
     place = Path(encoder)
@@ -78,7 +89,7 @@ def locate_checkpoint(name: str) -> Path:
             )
         return Path(spec.origin).parent / "model"
     path = Path(name).expanduser()
-    if (path / ADAPTER).is_file() and not holds_weights(path):
+    if holds_peft(path):
         raise InputError(
             f"{name} holds an adapter of peft, not a whole model; merge it into its base "
             "(merge_and_unload), or tune without --keep-adapter"

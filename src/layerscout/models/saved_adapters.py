@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,16 +12,19 @@ from typing import Any, get_args
 
 import torch
 
-from layerscout.data import Kind
-from layerscout.errors import InputError
-from layerscout.files import replace_folder
+from layerscout.data import Kind, describe_kind
+from layerscout.errors import InputError, first_line
+from layerscout.files import read_json, replace_folder
+from layerscout.models.architecture import keep_family
 from layerscout.models.classifiers import make_classifier
+from layerscout.models.configurations import read_config
 from layerscout.models.devices import Precision, quiet_transformers
 from layerscout.models.edits import apply_edits, untie_blocks
 from layerscout.models.encoder import Encoder, hash_base
 from layerscout.models.exports import save_tokenizer
-from layerscout.models.hub import TRAINED, TRANSFORMER, find_dense
+from layerscout.models.hub import ADAPTER, TRAINED, holds_peft, holds_trained
 from layerscout.models.methods import TrainableModel, make_trainable
+from layerscout.models.shapes import model_class
 from layerscout.models.tuned_classifiers import load_tuned_classifier, read_kind
 from layerscout.models.versions import save_config
 from layerscout.plans import (
@@ -34,6 +38,8 @@ from layerscout.plans import (
 
 FORMAT = 1  # of the folders that `save_trained` writes
 CONFIG = "config.json"
+# What peft calls kinds of tasks, where the name tells the kind.
+_OF_PEFT: Mapping[str | None, Kind] = {"TOKEN_CLS": "token_classification"}
 
 
 def save_peft(
@@ -128,27 +134,48 @@ def save_trained(
         _write_tokenizer_and_card(encoder, temporary, card, max_length)
 
 
-def load(folder: str | Path, base: str | Path | None = None, *, device: str = "cpu") -> Any:
-    """Load a model that adapters or prefix-tuning tuned: its base, with what was trained put in.
-
-    A classifier for sentence-transformers is loaded as well, which is whole.
+def load_tuned(
+    name: str | Path,
+    kind: Kind | None = None,
+    base: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: Precision = "float32",
+) -> tuple[Encoder, Any, Kind]:
+    """Load a tuned model in whichever form it was saved: whole, or what was trained and its base.
 
     Args:
-        folder: where `tune` saved it.
-        base: the folder or hub id of the base, if it is not where it was then.
+        name: a folder, or a hub id of a whole checkpoint.
+        kind: of the task; by default the model's own.
+        base: the folder or hub id of the base of what was trained apart from it, if it is not
+            where it was then.
         device: as for `Encoder.load`.
+        precision: as for `Encoder.load`.
 
     Returns:
-        The transformers model, in float32 and eval mode; what was trained asks for gradients.
+        The encoder, which has the tokenizer; the transformers model, in eval mode; and the kind.
 
     Raises:
-        InputError: if the folder is broken or of something else, there is no such base, or it is
-            not the one that was tuned.
+        InputError: if it cannot be loaded, it is not tuned for such a task, or the base is not the
+            one that was tuned.
     """
-    if find_dense(Path(folder).expanduser() / TRANSFORMER) is None:
-        return load_trained(folder, base, device=device)[1]
-    encoder = Encoder.load(folder, device=device)
-    return load_tuned_classifier(encoder, read_kind(encoder.model.config))
+    folder = Path(name).expanduser()
+    apart = holds_trained(folder)
+    if not apart and not holds_peft(folder):
+        encoder = Encoder.load(name, device=device, precision=precision)
+        own = kind or read_kind(encoder.model.config)
+        return encoder, load_tuned_classifier(encoder, own), own
+    load = load_trained if apart else _load_peft
+    encoder, model, own = load(folder, base, device=device, precision=precision)
+    if kind not in (None, own):
+        raise InputError(
+            f"{name} is tuned for {describe_kind(own)}, and the task is one of "
+            f"{describe_kind(kind)}; give the data that it was tuned for"
+        )
+    with suppress(OSError, ValueError, LookupError, TypeError):  # as it was trained
+        written = read_json(folder / "tokenizer_config.json")["model_max_length"]
+        encoder.tokenizer.model_max_length = int(min(written, encoder.tokenizer.model_max_length))
+    return replace(encoder, name=str(name)), model, own
 
 
 def load_trained(
@@ -158,11 +185,11 @@ def load_trained(
     device: str = "cpu",
     precision: Precision = "float32",
 ) -> tuple[Encoder, Any, Kind]:
-    """Load what `load` does, and the base; see there.
+    """Load a model that adapters or prefix-tuning tuned: its base, with what was trained put in.
 
     Args:
-        folder: as for `load`, and so are the others.
-        base: of the folder.
+        folder: where `tune` saved it.
+        base: as for `load_tuned`.
         device: as for `Encoder.load`.
         precision: of the base, as for `Encoder.load`.
 
@@ -182,15 +209,7 @@ def load_trained(
             f"cannot read {path / TRAINED}: it is missing or broken; save it again"
         ) from error
     source = str(about["base"]["source"] if base is None else base)
-    try:
-        encoder = Encoder.load(source, device=device, precision=precision)
-    except InputError as error:
-        if base is not None:
-            raise
-        raise InputError(
-            f"cannot load the base of {folder}: {error}; or give where it is now as `base` of "
-            "layerscout.load"
-        ) from error
+    encoder = _load_base(path, source, base is not None, device, precision)
     encoder = _restore_base(encoder, about["base"], plan.head, source)
     kind = about["kind"]
     model = make_classifier(
@@ -213,7 +232,53 @@ def load_trained(
             parameter.copy_(tensors[name])
     if method.saved == "apart":
         model.save_pretrained = _refuse_to_save
-    return replace(encoder, name=str(folder)), model, kind
+    return encoder, model, kind
+
+
+def _load_base(
+    folder: Path, source: str, given: bool, device: str, precision: Precision
+) -> Encoder:
+    """Load the base of what a folder holds; it was `given`, or the folder names it."""
+    try:
+        return Encoder.load(source, device=device, precision=precision)
+    except InputError as error:
+        if given:
+            raise
+        raise InputError(
+            f"cannot load the base of {folder}: {error}; or give where it is now as `base` of "
+            "layerscout.load"
+        ) from error
+
+
+def _load_peft(
+    folder: Path, base: str | Path | None = None, *, device: str, precision: Precision
+) -> tuple[Encoder, Any, Kind]:
+    """Load what LoRA learnt into its base, as one model; see `load_trained`."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise InputError(
+            f"{folder} holds an adapter of peft; to load it, run: pip install 'layerscout[peft]'"
+        ) from error
+    try:
+        about = read_json(folder / ADAPTER)
+        source = str(about["base_model_name_or_path"] if base is None else base)
+        kind = _OF_PEFT.get(about["task_type"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"cannot read {folder / ADAPTER}: {first_line(error)}") from error
+    encoder = _load_base(folder, source, base is not None, device, precision)
+    config = encoder.model.config
+    if (folder / CONFIG).is_file():
+        config = read_config(str(folder), folder)
+    kind = kind or read_kind(config)
+    model = encoder.load_as(model_class(config, kind), config, part="base")[0]
+    try:
+        with quiet_transformers():
+            model = PeftModel.from_pretrained(model, folder).merge_and_unload()
+    except Exception as error:  # a broken file makes the libraries raise errors of all kinds
+        raise InputError(f"cannot load the adapter in {folder}: {first_line(error)}") from error
+    keep_family(model, encoder.family)
+    return encoder, model.to(encoder.device).eval(), kind
 
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:

@@ -72,13 +72,18 @@ def load_tuned_classifier(encoder: Encoder, kind: Kind = "classification") -> An
 
 
 def read_kind(config: Any) -> Kind:
-    """Return which kind of task a classifier of texts was tuned for, from its configuration."""
-    problem: str | None = config.problem_type
+    """Return which kind of task a classifier was tuned for, from its configuration."""
+    [named, *_] = config.architectures or [""]
+    for kind in ("token_classification", "multiple_choice"):
+        if named.endswith(ENDINGS[kind]):
+            return kind
+    problem: str | None = getattr(config, "problem_type", None)
     kinds: Mapping[str | None, Kind] = {
         "multi_label_classification": "multi_label_classification",
         "regression": "regression",
     }
-    return kinds.get(problem, "classification")
+    usual: Kind = "regression" if config.num_labels == 1 else "classification"
+    return kinds.get(problem, usual)
 
 
 def _load_linear(encoder: Encoder, kind: Kind, dense: Path) -> Any:

@@ -88,6 +88,7 @@ from .plan import (
 from .reading import (
     CompareRequest as CompareRequest,
     EvaluateRequest as EvaluateRequest,
+    PredictRequest as PredictRequest,
     ScanRequest as ScanRequest,
 )
 from .request import (
@@ -117,5 +118,6 @@ from .training import (
 CompareOptions = typed.CompareOptions
 EvaluateOptions = typed.EvaluateOptions
 PlanOptions = typed.PlanOptions
+PredictOptions = typed.PredictOptions
 ScanOptions = typed.ScanOptions
 TuneOptions = typed.TuneOptions

@@ -1,4 +1,4 @@
-"""Requests of the verbs that read a model and tune none of its blocks: scan, compare, evaluate.
+"""Requests of verbs that tune no blocks of a model: scan, compare, evaluate, predict.
 
 The Python call, the command line, a recipe's settings and a trial's key are made from these fields.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from layerscout.errors import check_integer
+from layerscout.errors import check_integer, check_number
 from layerscout.plans.edits import Edit
 from layerscout.plans.options import (
     COUNT,
@@ -129,3 +129,32 @@ class EvaluateRequest(Options):
     """Maximum number of tokens per input."""
     seed: int = option(0, SEED)
     """Random seed."""
+
+
+@dataclass(frozen=True)
+class PredictRequest(Options):
+    """What a prediction is asked for; see `layerscout.predict`."""
+
+    text: str | None = option(None)
+    """Column of texts, or of words."""
+    text_pair: str | None = option(None)
+    """Column of second texts."""
+    task: str | None = option(None)
+    """Known task, such as copa, whose columns are used."""
+    drop_missing: bool = option(False)
+    """Leave out rows without a text."""
+    sep: str | None = option(None)
+    """Separator of the fields in a CSV or TSV file: a character, or tab; by default it is detected
+    from the first line."""
+    encoding: str | None = option(None)
+    """Encoding of text files, such as cp1252 or utf-16; by default it is detected."""
+    top_k: int | None = option(None, COUNT)
+    """Write the most probable classes, so many of them, with their probabilities, in place of a
+    column of probabilities for every class."""
+    threshold: float | None = option(
+        None, partial(check_number, rule="between 0 and 1", fits=lambda p: 0 < p < 1)
+    )
+    """Probability from which on a text has a label, where it may have several; by default what the
+    model was saved with, or else 0.5."""
+    max_length: int | None = option(None, COUNT, shown="as in tuning")
+    """Maximum number of tokens per input."""

@@ -306,3 +306,36 @@ class EvaluateOptions(TypedDict, total=False):
 
     seed: int
     """Random seed."""
+
+class PredictOptions(TypedDict, total=False):
+    """Options of `layerscout.predict`."""
+
+    text: str | None
+    """Column of texts, or of words."""
+
+    text_pair: str | None
+    """Column of second texts."""
+
+    task: str | None
+    """Known task, such as copa, whose columns are used."""
+
+    drop_missing: bool
+    """Leave out rows without a text."""
+
+    sep: str | None
+    """Separator of the fields in a CSV or TSV file: a character, or tab; by default it is detected
+    from the first line."""
+
+    encoding: str | None
+    """Encoding of text files, such as cp1252 or utf-16; by default it is detected."""
+
+    top_k: int | None
+    """Write the most probable classes, so many of them, with their probabilities, in place of a
+    column of probabilities for every class."""
+
+    threshold: float | None
+    """Probability from which on a text has a label, where it may have several; by default what the
+    model was saved with, or else 0.5."""
+
+    max_length: int | None
+    """Maximum number of tokens per input."""

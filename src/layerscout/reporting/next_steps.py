@@ -248,12 +248,10 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         return _start_head_anew(content, folder)
     if failure:
         return _tune_again(content, folder)
-    if verb == "evaluate":
-        return _suggest_edits(content)
-    if content["saved_as"] not in ("checkpoint", "sentence-transformers"):
-        return None
-    command = write_command("evaluate", content, "--edit", "truncate", model=f"{folder}/model")
-    return "See how many blocks the tuned model can do without:", command
+    if verb == "evaluate" and count_removable(content):
+        return _suggest_shorter(content)
+    name = f"{folder}/model" if verb == "tune" else content["model"]["name"]
+    return "Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv"])
 
 
 def _is_solved(content: Content) -> bool:
@@ -345,24 +343,19 @@ def _repeat(content: Content, changed: Content, output: str) -> str:
     return write_command("tune", before, *words, "-o", output, model=before["model"])
 
 
-def _suggest_edits(content: Content) -> tuple[str, str] | None:
-    """Save the shortest model that will do, or look for it, after an evaluation."""
-    if removable := count_removable(content):
-        if content.get("saved_as") == "ours":  # it has no blocks of its own
-            return None
-        name, head = content["model"]["name"], str(content["model"]["blocks"] - removable)
-        if head == "0":  # a model has a block at least
-            return None
-        output = f"{name.rstrip('/')}-head-{head}"
-        if _is_solved(content):  # a shorter encoder would have no head
-            words = ("--plan", f"head:{head}", "-o", output)
-            return _tune_anew(content, "Solve the head without them:", *words)
-        if content.get("saved_as") == "sentence-transformers":  # whose head would be left out
-            return None
-        command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
-        return "Save the model without them:", command
-    # That needs both maps at once: an evaluation does not know what an earlier one has found.
-    if "untuned" in content["truncation"] and content["skips"] is not None:
+def _suggest_shorter(content: Content) -> tuple[str, str] | None:
+    """Save the shortest model that will do after an evaluation that found one."""
+    if content.get("saved_as") == "ours":  # it has no blocks of its own
         return None
-    command = write_command("evaluate", content, "--edit", "truncate", "--edit", "skip")
-    return "See how many blocks the model can do without, and which matter least:", command
+    name = content["model"]["name"]
+    head = str(content["model"]["blocks"] - count_removable(content))
+    if head == "0":  # a model has a block at least
+        return None
+    output = f"{name.rstrip('/')}-head-{head}"
+    if _is_solved(content):  # a shorter encoder would have no head
+        words = ("--plan", f"head:{head}", "-o", output)
+        return _tune_anew(content, "Solve the head without them:", *words)
+    if content.get("saved_as") == "sentence-transformers":  # whose head would be left out
+        return None
+    command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
+    return "Save the model without them:", command

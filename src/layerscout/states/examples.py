@@ -225,14 +225,22 @@ def resume_from_states(
         return widen((model if run is None else run)(**inputs).logits)
 
 
-def predict(encoder: Encoder, model: Any, examples: Examples) -> Tensor:
+def predict(
+    encoder: Encoder, model: Any, examples: Examples, advance: Callable[[int], None] | None = None
+) -> Tensor:
     """Return the logits of all examples in their order, (n, K) float32 on the CPU, in eval mode.
 
     Those of all words, (w, K), where words are labelled. Several processes share the batches.
+
+    Args:
+        encoder: what the model was made from.
+        model: the model.
+        examples: the encoded examples.
+        advance: called after each batch with its number of examples.
     """
     outputs = model.config.num_labels if examples.choices == 1 else examples.choices
     answers = np.arange(len(examples.answers))
-    return _run(encoder, model, examples, np.arange(len(examples)), answers, outputs)
+    return _run(encoder, model, examples, np.arange(len(examples)), answers, outputs, advance)
 
 
 def read_inputs(
@@ -281,10 +289,11 @@ def _run(
     rows: np.ndarray,
     answers: np.ndarray,
     outputs: int,
+    advance: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Run a model in eval mode on the examples at `rows`; both they and their answers are sorted.
 
-    Each answer has so many outputs.
+    Each answer has so many outputs. For `advance` see `predict`.
     """
     model.eval()
     logits = torch.zeros(len(answers), outputs)
@@ -295,6 +304,8 @@ def _run(
             places = np.searchsorted(answers, examples.find_answers(batch))
             given = compute_logits(encoder, model, examples, batch).float().cpu()
             logits[places] = given.reshape(len(places), outputs)
+            if advance is not None:
+                advance(len(batch))
     if processes > 1:
         logits = accelerator.reduce(logits.to(accelerator.device), "sum").cpu()
     return logits

@@ -45,6 +45,7 @@ from layerscout.plans import (
     full_cost,
     options_of,
 )
+from layerscout.predicting import Predictor
 from layerscout.reporting import write_card
 from layerscout.states import make_accelerator
 from layerscout.tuning.free import Settled
@@ -72,6 +73,7 @@ class Result:
         content: what `result.json` holds.
         predictions: row in the validation file, label, prediction and logits of every example.
         write: writes the model into a folder, with this text as its card.
+        predictor: predicts with the model.
         snapshots: those of the training, which are removed once the result is saved.
     """
 
@@ -80,6 +82,7 @@ class Result:
     content: Mapping[str, Any]
     predictions: Mapping[str, Sequence[Any] | np.ndarray]
     write: Callable[[Path, str], None]
+    predictor: Predictor
     snapshots: Snapshots | None = None
 
     @property
@@ -96,6 +99,14 @@ class Result:
     def warnings(self) -> tuple[str, ...]:
         """What the reader of the figures should know."""
         return tuple(self.content["warnings"])
+
+    def predict(self, texts: Sequence[Any], pairs: Sequence[Any] | None = None) -> Any:
+        """Predict the class of each text; see `Predictor.predict`."""
+        return self.predictor.predict(texts, pairs)
+
+    def predict_proba(self, texts: Sequence[Any], pairs: Sequence[Any] | None = None) -> Any:
+        """Return the probabilities of all classes; see `Predictor.predict_proba`."""
+        return self.predictor.predict_proba(texts, pairs)
 
     def save(self, folder: str | Path) -> None:
         """Write `model/`, `result.json` and `predictions.parquet` into `folder`.
@@ -205,7 +216,11 @@ def make_result(
         "warnings": warnings,
     }
     write = _choose_writer(tuning, settled.trainable, settled.model)
-    return Result(settled.model, tuning.encoder.tokenizer, content, judged.predictions, write)
+    encoder = tuning.encoder
+    if first.solution is not None:  # an averaging block is exact in no shorter precision
+        encoder = replace(encoder, precision="float32")
+    predictor = Predictor.of(encoder, settled.model, task.kind, tuning.request.max_length)
+    return Result(settled.model, encoder.tokenizer, content, judged.predictions, write, predictor)
 
 
 def _choose_writer(

@@ -1,0 +1,74 @@
+"""`layerscout predict`: rows with what a tuned model says of each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerscout.cli.console import EscapingConsole, loading, say, warn
+from layerscout.cli.groups import Machine, Quiet, interruptible
+from layerscout.plans import PredictRequest
+
+
+def predict(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A tuned model: the folder of a tuning, of a classifier or of adapters, or a hub "
+            "id.",
+        ),
+    ],
+    texts: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXTS",
+            help="A CSV, TSV, JSON, JSONL, Parquet or CoNLL file (text also as .gz), a .txt file "
+            "with a text on each line, - for standard input, a folder of files or a hub data set; "
+            "labels are not needed.",
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File for the rows: .csv, .tsv, .jsonl, .parquet, or .conll for words; - for CSV "
+            "on standard output. By default a new file beside TEXTS.",
+        ),
+    ] = None,
+    *,
+    request: PredictRequest,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Base model of adapters, if it is not where it was in tuning."
+        ),
+    ] = None,
+    machine: Machine,
+    quiet: Quiet = False,
+) -> None:
+    """Predict with a tuned MODEL: write the rows of TEXTS with their classes and probabilities."""
+    with loading(quiet):
+        from layerscout import predicting
+
+        machine.settle_threads(quiet=quiet)
+    with interruptible():
+        result = predicting.predict(
+            model,
+            texts,
+            output,
+            request=request,
+            base=base,
+            device=machine.device,
+            precision=machine.precision,
+            progress=not quiet,
+        )
+    warn(result.warnings)
+    if not quiet and result.path is not None:
+        rate = result.rows / max(result.seconds, 1e-9)
+        plural = "s"[: result.rows != 1]
+        rows = f"{result.rows:,} row{plural} in {result.seconds:.1f} s ({rate:,.0f}/s)"
+        say(EscapingConsole(), f"{rows}; wrote {result.path}")

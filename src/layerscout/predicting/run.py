@@ -1,0 +1,311 @@
+"""`predict`: the rows of files as they were, with what a tuned model says of each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from time import perf_counter
+from typing import IO, TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from layerscout.data import WRITTEN, Kind, TextRows, Texts, choose_file, open_texts, writing_rows
+from layerscout.errors import InputError
+from layerscout.files import (
+    check_output_folder,
+    make_output_folder,
+    read_json,
+    remove_folder,
+    replace_files,
+    write_files,
+)
+from layerscout.models import Precision
+from layerscout.plans import PredictRequest, add_options, options_of, resolve_request
+from layerscout.predicting.predictor import Predictor, check_kind, find_model, find_shares, load
+from layerscout.progress import Show, log_warnings, say, show_progress
+
+if TYPE_CHECKING:
+    from layerscout.plans import PredictOptions
+
+# Rows that are sorted by length together, and kept when a run is stopped: below a minute of a base
+# model on two cores.
+CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted of a file.
+
+    Attributes:
+        path: what was written; None for standard output.
+        rows: how many.
+        seconds: what predicting them took, without loading.
+        warnings: what the reader of the predictions should know.
+    """
+
+    path: Path | None
+    rows: int
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+@add_options(PredictRequest)
+def predict(
+    model: str | Path,
+    texts: str | Path,
+    output: str | Path | None = None,
+    *,
+    request: PredictRequest | None = None,
+    base: str | Path | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    progress: bool | Show = True,
+    **options: Unpack[PredictOptions],
+) -> Predictions:
+    """Write the rows of a file with what a tuned model predicts for each.
+
+    They keep their order and columns; "prediction" and the probabilities are added. Memory does not
+    grow with the file. A run that was stopped goes on where it was when it is started again.
+
+    Args:
+        model: as for `layerscout.load`.
+        texts: a file, a folder or a data set, as for `Task.load`, whose rows need no labels; a .txt
+            file with a text on each line; or "-" for standard input.
+        output: a .csv, .tsv, .jsonl, .parquet or, for words, .conll file, which is replaced; "-"
+            for CSV on standard output. By default a file beside the texts, which must be new.
+        request: the options as one value, in place of `options`.
+        base: as for `layerscout.load`.
+        device: as for `Encoder.load`.
+        precision: as for `Encoder.load`.
+        progress: as for `layerscout.evaluate`.
+        **options: all other options: the attributes of `layerscout.plans.PredictRequest`.
+
+    Raises:
+        InputError: if the model or the rows cannot be used.
+        DiskError: if the rows cannot be written.
+    """
+    request = resolve_request(PredictRequest, request, options)
+    path = _choose_output(texts, output)
+    predictor = load(model, base, device=device, precision=precision, max_length=request.max_length)
+    rows = open_texts(texts, predictor.kind, before=_read_settings(model), **_of_reading(request))
+    suffix = ".csv" if path is None else path.suffix.lower()
+    names, total, warnings = _survey(rows, predictor, request, suffix)
+    kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor)
+    started = perf_counter()
+    with (
+        show_progress(progress) as show,
+        _opening(path) as file,
+        writing_rows(file, suffix, names) as write,
+    ):
+        advance = _follow_rows(show, total)
+        for number, chunk in enumerate(rows.read(CHUNK)):
+            place = kept.locate(number, chunk)
+            if (logits := _read_logits(place)) is None:
+                logits = predictor.find_logits(chunk.texts, chunk.pairs, lambda n: advance(n, n))
+                _keep_logits(place, logits)
+            else:
+                advance(len(chunk), 0)
+            write(chunk.table, _tabulate(predictor, request, chunk.texts, logits))
+    kept.remove()
+    log_warnings(__name__, warnings)
+    return Predictions(path, total, perf_counter() - started, tuple(warnings))
+
+
+def _of_reading(request: PredictRequest) -> dict[str, Any]:
+    """Return the options that say how rows are read."""
+    others = ("top_k", "threshold", "max_length")
+    return {
+        name: getattr(request, name) for name in options_of(PredictRequest) if name not in others
+    }
+
+
+def _choose_output(texts: str | Path, output: str | Path | None) -> Path | None:
+    """Return the file that is written; None for standard output.
+
+    Raises:
+        InputError: if it cannot be, or would replace what nobody named.
+    """
+    if output == "-" or (output is None and texts == "-"):
+        return None
+    path = choose_file(texts) if output is None else Path(output).expanduser()
+    if output is None and path.exists():
+        raise InputError(
+            f"{path} is already there; name another file with --output, or this one to replace it"
+        )
+    if path.suffix.lower() not in WRITTEN.values():
+        raise InputError(
+            f"--output must be {', '.join(dict.fromkeys(WRITTEN.values()))} or - for standard "
+            f"output, got {path}"
+        )
+    if path.exists() and Path(texts).exists() and path.samefile(texts):
+        raise InputError(f"--output {path} would replace the texts; name another file")
+    check_output_folder(path.parent, path.name)
+    return path
+
+
+def _read_settings(model: str | Path) -> dict[str, Any] | None:
+    """Return what was read in the tuning of a model, where its `result.json` is beside it."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return dict(read_json(Path(find_model(model)).parent / "result.json")["settings"])
+    return None
+
+
+def _survey(
+    rows: TextRows, predictor: Predictor, request: PredictRequest, suffix: str
+) -> tuple[list[str], int, list[str]]:
+    """Read all rows once, so that no fault shows only after hours of work.
+
+    Returns:
+        The names of their columns, how many rows there are, and warnings.
+
+    Raises:
+        InputError: if they cannot be read or written so.
+    """
+    several: Kind = "multi_label_classification"
+    if request.top_k is not None:
+        check_kind(predictor, "top-k", ["classification", several, "multiple_choice"])
+    if request.threshold is not None:
+        check_kind(predictor, "threshold", [several])
+    if suffix == ".conll":
+        check_kind(predictor, "output .conll", ["token_classification"])
+        if not rows.holds_words:
+            raise InputError("CoNLL is written of lists of words; name a .jsonl file with --output")
+    names: dict[str, None] = {}
+    total = blank = 0
+    notes: tuple[str, ...] = ()
+    chunk = None
+    for chunk in rows.read(CHUNK):
+        names |= dict.fromkeys(chunk.table.columns)
+        total += len(chunk)
+        blank += sum(not text or (isinstance(text, str) and text.isspace()) for text in chunk.texts)
+        notes = chunk.table.notes
+    if chunk is None:
+        raise InputError(f"{rows.source.name} has no rows with a text")
+    one = 1 if chunk.pairs is None or predictor.kind != "multiple_choice" else len(chunk.pairs[0])
+    outputs = max(one, len(predictor.labels), 1)
+    added = _tabulate(predictor, request, ["a"], np.zeros((1, outputs)))
+    if taken := [name for name in added if name in names]:
+        raise InputError(
+            f"{rows.source.name} already has the column {taken[0]!r}, which is to be added; rename "
+            "it, or leave it out"
+        )
+    warnings = [*notes]
+    if blank:
+        warnings.append(f"{blank:,} of {total:,} rows of {rows.source.name} have an empty text")
+    return list(names), total, warnings
+
+
+def _tabulate(
+    predictor: Predictor, request: PredictRequest, texts: Sequence[Any], logits: np.ndarray
+) -> dict[str, Any]:
+    """Return the columns that are added to n rows."""
+    added = {"prediction": predictor.decide(texts, logits, request.threshold)}
+    if isinstance(added["prediction"], np.ndarray) and added["prediction"].dtype.kind == "U":
+        added["prediction"] = added["prediction"].tolist()
+    if predictor.kind in ("regression", "token_classification"):
+        return added
+    shares = find_shares(predictor.kind, logits)
+    names = predictor.labels or range(logits.shape[1])
+    if request.top_k is None:
+        return added | {f"probability_{name}": shares[:, k] for k, name in enumerate(names)}
+    best = np.argsort(-shares, axis=1, kind="stable")[:, : request.top_k]
+    for place, ids in enumerate(best.T, 1):
+        column = [names[k] for k in ids]
+        added[f"top_{place}"] = column if predictor.labels else ids
+        added[f"probability_{place}"] = shares[np.arange(len(ids)), ids]
+    return added
+
+
+@contextmanager
+def _opening(path: Path | None) -> Iterator[Path | IO[str]]:
+    """Yield what is written into: a file that takes its place once it is whole, or the terminal."""
+    if path is None:
+        yield sys.stdout
+        return
+    make_output_folder(path.parent)
+    with replace_files(path) as [temporary]:
+        yield temporary
+
+
+def _follow_rows(show: Show, total: int) -> Callable[[int, int], None]:
+    """Return what shows the rows that are done, and how many a second.
+
+    It takes how many more are done, and how many of these were computed and not kept before.
+    """
+    started, done, computed = perf_counter(), 0, 0
+
+    def advance(rows: int, new: int) -> None:
+        nonlocal done, computed
+        done, computed = done + rows, computed + new
+        rate = computed / max(perf_counter() - started, 1e-9)
+        show("predicting", done, total, f"{done:,} of {total:,} rows, {rate:,.0f}/s")
+
+    return advance
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The logits of finished chunks, in a hidden folder beside the output until that is whole.
+
+    A file is found by its number and a hash of the model and of the texts, so what has changed is
+    never taken for what it was.
+
+    Attributes:
+        folder: of the files; None where nothing is kept.
+        fingerprint: of the model.
+    """
+
+    folder: Path | None = None
+    fingerprint: str = ""
+
+    @classmethod
+    def of(cls, path: Path, predictor: Predictor) -> Kept:
+        """Return what is kept for an output."""
+        return cls(path.with_name(f".{path.name}.layerscout-predict"), predictor.fingerprint())
+
+    def locate(self, number: int, chunk: Texts) -> Path | None:
+        """Return the file of a chunk; others of its number, of other texts or models, go."""
+        if self.folder is None:
+            return None
+        content = json.dumps([self.fingerprint, chunk.texts, chunk.pairs])
+        name = f"{number:06}-{hashlib.sha256(content.encode()).hexdigest()[:32]}.npy"
+        others = [file for file in self.folder.glob(f"{number:06}-*.npy") if file.name != name]
+        for other in others:
+            other.unlink(missing_ok=True)
+        path = self.folder / name
+        if number == 0 and (others or path.exists()):
+            say(
+                "the texts or the model have changed since an earlier run was stopped; predicting "
+                "starts anew"
+                if others
+                else f"going on with what an earlier run left in {self.folder}"
+            )
+        return path
+
+    def remove(self) -> None:
+        """Remove all that was kept."""
+        if self.folder is not None:
+            remove_folder(self.folder)
+
+
+def _read_logits(path: Path | None) -> np.ndarray | None:
+    """Return the logits that were kept of a chunk, if they were."""
+    if path is not None:
+        with suppress(OSError, ValueError):
+            return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+    return None
+
+
+def _keep_logits(path: Path | None, logits: np.ndarray) -> None:
+    """Keep the logits of a chunk."""
+    if path is not None:
+        content = BytesIO()
+        np.save(content, logits)
+        make_output_folder(path.parent)
+        write_files({path: content.getvalue()})

@@ -158,6 +158,9 @@ def test_the_advice_says_what_to_tune_and_why():
         "fine-tuning, and a model without the 4 blocks above.",
         f"Why: {because}.",
     ]
+    halves = advice | {"plan": plan, "relative": 0.548, "stages": [0.5, 0.5, 1.0]}
+    line = shown(full() | {"advice": halves}, width=200)[-2]
+    assert "55% of the training cost of full fine-tuning (half of it for judging on two" in line
     whole = {"tuned": [], "head": 12, "notation": "head:12"}
     lines = shown(full() | {"advice": advice | {"plan": whole, "relative": 0.07}}, width=200)
     assert lines[-3].startswith("Tune no block with the head on state 12 of 12: 7% of")

@@ -197,6 +197,8 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
     what = f"block{'s' if len(tuned) > 1 else ''} {format_entries(tuned)}" if tuned else "no block"
     text = f"Tune {what} with the head on state {head} of {blocks}: "
     text += f"{advice['relative']:.0%} of the training cost of full fine-tuning"
+    if len(advice.get("stages") or ()) > 1:
+        text += " (half of it for judging on two halves of the rows)"
     if (cut := blocks - head) > 0:
         text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
     if head == advice["head"]:

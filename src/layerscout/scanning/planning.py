@@ -139,6 +139,7 @@ class Planning:
             "task": dict(self.scan.task),
             "work": asdict(self.work),
             "head_end": self.head_end,
+            "stages": self.stages,
             "score": self.score,
             "best": self.best,
             "budget": self.budget,

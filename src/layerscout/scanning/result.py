@@ -141,21 +141,24 @@ class Scan:
         """Return the advice that opens the report: the state for the head, and the plan of "auto".
 
         Returns:
-            "head" and "because", "plan" and "head_end" as in `plan.json`, and "relative", its
-            training FLOPs as a share of those of full fine-tuning; all are None where "auto" finds
-            no plan. None where no state has any score, as for texts that are all the same:
+            "head" and "because", "plan", "head_end" and "stages" as in `plan.json`, and "relative",
+            its training FLOPs as a share of those of full fine-tuning; all are None where "auto"
+            finds no plan. None where no state has any score, as for texts that are all the same:
             something is wrong there.
         """
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        plan, relative, head_end = None, None, None
+        chosen = dict[str, Any].fromkeys(("plan", "head_end", "stages", "relative"))
         with suppress(InputError):  # what is shared or unknown in this model; `planning` says it
             planning = self.planning()
-            plan, head_end = planning.choice.plan.as_dict(), planning.head_end
-            relative = planning.relative
-        advice = {"head": named.state, "because": named.reason, "plan": plan, "relative": relative}
-        return {**advice, "head_end": head_end}
+            chosen = {
+                "plan": planning.choice.plan.as_dict(),
+                "head_end": planning.head_end,
+                "stages": planning.stages,
+                "relative": planning.relative,
+            }
+        return {"head": named.state, "because": named.reason, **chosen}
 
     def table(self) -> pd.DataFrame:
         """Return the scores as a data frame with a row per state and a column per score."""

@@ -3,7 +3,6 @@ import layerscout.plans.typed_options as typed
 from .auto import (
     HeadSuggestion as HeadSuggestion,
     ListedStrategy as ListedStrategy,
-    add_halves as add_halves,
     choose as choose,
     choose_head_state as choose_head_state,
     list_strategies as list_strategies,

@@ -23,7 +23,6 @@ from layerscout.plans import (
     PlanRequest,
     Settings,
     Work,
-    add_halves,
     apply_method,
     check_tied,
     check_untied,
@@ -193,7 +192,7 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     if strategy == "auto" and choice.plan.tuned and ends_solved(scan.task["kind"], method):
         training = _count_work(scan.task, request.epochs, solved=True)
         stages = share_stages(training.examples + training.validation)
-        choice = add_halves(choice, stages)
+        choice = choose(shape, work, named, budget, method, halves=len(stages) > 1)
     trained = (work, training, stages, choice)
     return Planning(scan, score, best, ranking, named, budget, *trained, untie, shape, method)
 

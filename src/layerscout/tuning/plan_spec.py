@@ -195,8 +195,8 @@ def settle_plan(spec: PlanSpec, target: Target) -> Choice:
     return _fit(_name(plan, spec.written), target)
 
 
-def choose_plan(target: Target, work: Work, budget: float) -> Choice:
-    """Choose the plan of "auto", by the scan if there is one.
+def choose_plan(target: Target, work: Work, budget: float, *, halves: bool = False) -> Choice:
+    """Choose the plan of "auto", by the scan if there is one; see `choose`.
 
     Raises:
         InputError: if no plan fits into the budget, a share of full fine-tuning's training FLOPs.
@@ -207,7 +207,7 @@ def choose_plan(target: Target, work: Work, budget: float) -> Choice:
         named = suggest_default_head(target.shape.blocks, "there is no scan")
     else:
         named = target.scan.name_head(target.score)
-    return _fit(choose(target.shape, work, named, budget, target.method), target)
+    return _fit(choose(target.shape, work, named, budget, target.method, halves), target)
 
 
 def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -> list[str]:

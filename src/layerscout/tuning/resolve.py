@@ -38,7 +38,6 @@ from layerscout.plans import (
     Settings,
     TuneRequest,
     Work,
-    add_halves,
     check_untied,
     default_head_rate,
     ranges,
@@ -234,7 +233,7 @@ def resolve(
     staged = _settle_end(specs, choices, request, target, form)
     shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
     if staged and specs[0].is_auto:
-        choices = [add_halves(choice, shares) for choice in choices]
+        choices[0] = choose_plan(target, work, request.budget, halves=len(shares) > 1)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
     settings, _ = settle(full=full, staged=staged)

@@ -10,6 +10,7 @@ import torch
 from test_solved_heads import predict, task_by_words
 from test_training_uncut import from_the_cut, uncut
 
+from conftest import whole_only
 from inputs import expect_refused
 from layerscout.data import balance_batches, evaluate
 from layerscout.models import make_classifier
@@ -150,7 +151,7 @@ def test_with_many_rows_the_validation_rows_judge(bert, monkeypatch):
     assert content["solved"]["examples"] == 60  # the training rows alone
 
 
-@pytest.mark.parametrize("enough", [100, 1000])
+@pytest.mark.parametrize("enough", [1000, *whole_only(100)])
 def test_the_budget_and_the_flops_are_of_all_that_is_trained(bert, monkeypatch, enough):
     monkeypatch.setattr("layerscout.plans.training.STAGE_ROWS", enough)
     seen, taken = [], Stepper.step
@@ -171,6 +172,7 @@ def test_the_budget_and_the_flops_are_of_all_that_is_trained(bert, monkeypatch, 
     assert ("halves" in content["plan"]["reason"]) == (stages == 3)
 
 
+@pytest.mark.whole
 def test_a_plan_of_auto_is_trained_as_auto_by_name(bert, tmp_path):
     task, options = task_by_words(), {"budget": 1.0, "epochs": 2}
     found = scan(bert, task, progress=False)
@@ -194,10 +196,9 @@ def test_a_plan_of_auto_is_trained_as_auto_by_name(bert, tmp_path):
     assert trained["settings"]["head_end"] == "trained"
 
 
-def test_both_plans_end_alike_or_are_refused(bert):
+@pytest.mark.whole
+def test_both_plans_end_alike_and_it_is_said(bert):
     task, options = task_by_words(), {"max_steps": 2, "progress": False, "measure": "predictions"}
-    words = "auto ends with a solved head, and top:1 with one … trained … `head_end` solved or"
-    expect_refused(words, tune, bert, task, "top:1", against="auto", **options)
     for plan, against, more, ends, said in (
         ("auto", "top:1", {}, ("staged", "staged"), ", both heads solved"),
         ("top:1", "auto", {"head_end": "solved"}, ("staged", "staged"), ", both heads solved"),
@@ -272,6 +273,7 @@ REFUSED = [
     (task_of, "(2,3,3)", {"head_end": "trained"}, "has to be solved, got `head_end` (trained)"),
     (task_of, "(2,3,3)", {"batch_size": 7}, "8 or more with `loss` … got 7"),
     (task_of, "(2,3,3)", {"loss": "triplet"}, "unknown `loss` 'triplet'"),
+    (task_of, "top:1", {"loss": None, "against": "auto"}, "auto ends … top:1 with one … trained"),
 ]
 
 

@@ -201,6 +201,13 @@ def test_what_has_learnt_nothing_is_said(more, words):
             )
             for more in ({"best": {"epoch": 7, "value": 0.6}}, FAILED)
         ),
+        # Rows that were left out in halves are all that there are.
+        (
+            {"solved": {"judged": 60, "folds": 2}},
+            "out",
+            "layerscout tune base r.csv --validation 0.1 --plan '(2, 3, 3)' --head-end solved "
+            "--epochs 20 --learning-rate 1e-05,3e-05,9e-05 -o out-longer",
+        ),
         (FAILED, "out-longer", ""),
         # A test file is carried to another tuning.
         (

@@ -28,7 +28,7 @@ from layerscout.reporting.evaluation import (
     find_failure,
     have_one_class,
 )
-from layerscout.reporting.words import find_stage, format_plain
+from layerscout.reporting.words import find_stage, format_plain, is_left_out
 
 Content = Mapping[str, Any]
 
@@ -191,6 +191,8 @@ def describe_tuning(result: Content) -> dict[str, Any]:
     method, given = str(result["method"]), result.get("given") or {}
     options = name_method(method, result.get("method_options") or {})
     options.pop("method", None)
+    if find_stage(result) == "staged" and "loss" not in given:
+        options["head_end"] = "solved"
     return {
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
@@ -312,7 +314,7 @@ def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:
     if before is None:
         words = write_options({"epochs": 2 * TuneRequest.epochs})
         return sentence, write_command("tune", content, *words, "-o", f"{folder}-longer")
-    if advise_more_rows(content) is None:
+    if advise_more_rows(content) is None or is_left_out(content):
         longer = train_longer(before["epochs"], before["learning_rate"])
         return sentence, _repeat(content, longer, f"{folder}-longer")
     # Only if a small share of the same rows was set aside.

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 import layerscout as ls
-from conftest import real
+from conftest import real, whole_only
 from inputs import expect_refused
 from layerscout.evaluating import evaluate
 from layerscout.models import (
@@ -333,7 +333,7 @@ def test_the_graph_of_onnx_has_the_mean_inside(family, tmp_path):
 # real models
 
 
-@pytest.mark.parametrize("state", [2, 6])
+@pytest.mark.parametrize("state", [2, *whole_only(6)])
 def test_a_real_model(state, tmp_path):
     encoder = Encoder.load(real("models", "all-MiniLM-L6-v2"), device="cpu")
     export(averaging(encoder, state), encoder.tokenizer, tmp_path / "m", "", max_length=64)

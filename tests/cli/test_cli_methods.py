@@ -94,7 +94,7 @@ def test_every_method_by_one_command(plan, method, more, run, tiny, reviews, tmp
         assert isinstance(model, PeftModel) and model.config.id2label == {0: "bad", 1: "good"}
     elif more or method in ("adapter", "prefix-tuning"):
         assert files == {"README.md", "config.json", "trained.safetensors", *TOKENIZER}
-        model = deltas.load(folder)
+        model = deltas.load_tuned(folder)[1]
         stored = load_file(folder / "trained.safetensors").values()
         assert sum(t.numel() for t in stored) == found["parameters"]["trainable"]
         assert "layerscout.load(" in card and "pipeline(" not in card
@@ -159,7 +159,7 @@ def test_albert_takes_adapters_once_untied(run, reviews, tmp_path, capsys):
     assert (code, printed, errors.count("\n")) == (2, "", 1) and "--untie" in errors
     assert not out.exists()
     assert run("tune", model, reviews, *options, "--untie")[0] == 0
-    found = logits_of(deltas.load(out / "model"), model, out, reviews)
+    found = logits_of(deltas.load_tuned(out / "model")[1], model, out, reviews)
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 

@@ -1,0 +1,496 @@
+"""Compare the ways from few texts to a model, by texts of each class: which is worth its time?
+
+    python bench/ladder.py --mpnet FOLDER --hours 1
+    python bench/ladder.py --write docs/measured/ladder.md
+
+Beside the records of solved.py, for the same draws of texts: blocks trained for few steps, with
+cross-entropy or a contrastive loss, and the head solved on what they then give; a named plan and
+the whole model trained with their heads; SetFit, in its own environment. A line of JSON each; what
+has one is not run again. One thread; seconds are of the processor.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers.utils import logging
+
+import layerscout as ls
+from frontier import BLOCKS, MINILM, MPNET, PEERS, start
+from layerscout.data import find_difference, make_targets, require_validation
+from layerscout.plans import TuneRequest
+from layerscout.plans.options import MAX_LENGTH, make_request
+from layerscout.scores import calibrate, find_losses
+from layerscout.scores.solving import SHRINKAGES, solve_path
+from layerscout.states import DEFAULT_LIMIT, Examples, predict
+from layerscout.tuning.machine import Watch
+from layerscout.tuning.resolve import Tuning, encode_split, resolve
+from layerscout.tuning.run_options import RunOptions
+from layerscout.tuning.solving import find_form
+from layerscout.tuning.stages import Hooks, compute_trunk
+from layerscout.tuning.staging import Labelled, _train_stage
+from layerscout.tuning.stepping import Run
+from measuring import Section, grid_options, table, write_page
+from solved import BEST, RECORDS as SOLVED, TASKS, TOP, WORDS, Texts, pack, read_records, unpack
+from starts import Cell, say, spread
+
+RECORDS = Path(__file__).parent / "solved" / "ladder.jsonl"
+KEY = ("model", "task", "per_class", "draw", "plan", "contender")
+CROSS, CONTRAST, TRAINED, SETFIT = "cross-entropy", "contrastive", "trained", "SetFit"
+LOSSES: Mapping[str, str | None] = {CROSS: None, CONTRAST: "contrastive"}
+DRAWS, PAIRS = range(3), 20
+# A larger model takes six times as long, and the texts of news are twice as long.
+FEW, MORE = ("trec6", "cr"), ("emotion6", "sst5")
+SHORT = (*FEW, *MORE, "amazon_counterfactual_en")
+LONG = ("ag_news",)
+
+
+@dataclass(frozen=True)
+class Round:
+    """A model, so many texts of each class, a plan and what is made of it, for some tasks."""
+
+    model: str
+    per_class: int
+    plan: str
+    contenders: Sequence[str] = (CROSS, CONTRAST)
+    tasks: Sequence[str] = SHORT
+
+
+# What is stopped early has something of both models.
+ROUNDS = (
+    Round(MINILM, 8, "(3,4,4)", tasks=TASKS),
+    Round(MINILM, 8, "(5,6,6)"),
+    Round(MPNET, 8, "(9,10,10)", tasks=FEW),
+    Round(MINILM, 32, "(3,4,4)"),
+    Round(MINILM, 32, "(5,6,6)"),
+    Round(MINILM, 8, "(1,6,6)", (SETFIT,), TASKS),
+    Round(MINILM, 8, "(3,6,6)"),
+    Round(MPNET, 8, "(9,12,12)", tasks=FEW),
+    Round(MINILM, 8, "(3,4,4)", (TRAINED,)),
+    Round(MPNET, 8, "(7,8,8)", tasks=FEW),
+    Round(MINILM, 32, "(3,6,6)"),
+    Round(MINILM, 8, "(4,5,5)"),
+    Round(MINILM, 32, "(3,4,4)", (TRAINED,)),
+    Round(MPNET, 8, "(9,10,10)", tasks=MORE),
+    Round(MINILM, 32, "(4,5,5)"),
+    Round(MINILM, 8, "(5,6,6)", tasks=LONG),
+    Round(MPNET, 8, "(5,8,8)", tasks=FEW),
+    Round(MPNET, 8, "(7,10,10)", tasks=FEW),
+    Round(MINILM, 32, "(1,6,6)", (SETFIT,), TASKS),
+    *(Round(MINILM, 8, plan, tasks=LONG) for plan in ("(3,6,6)", "(4,5,5)")),
+    *(Round(MINILM, 32, plan, tasks=LONG) for plan in ("(3,4,4)", "(5,6,6)", "(3,6,6)", "(4,5,5)")),
+    *(
+        Round(MPNET, 8, plan, tasks=MORE)
+        for plan in ("(7,8,8)", "(9,12,12)", "(5,8,8)", "(7,10,10)")
+    ),
+    Round(MINILM, 32, "(1,6,6)", (TRAINED,)),
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What has a line of its own."""
+
+    model: str
+    task: str
+    per_class: int
+    draw: int
+    plan: str
+    contender: str
+
+
+def list_works(models: Sequence[str]) -> Iterator[Work]:
+    """List all of it: a draw of all tasks comes before the next draw of any."""
+    for draw, each in product(DRAWS, ROUNDS):
+        if each.model in models:
+            for task, contender in product(each.tasks, each.contenders):
+                yield Work(each.model, task, each.per_class, draw, each.plan, contender)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows of a draw, from which a model with a plan is made; test rows judge it."""
+
+    encoder: ls.Encoder
+    texts: Texts
+    rows: np.ndarray
+    plan: str
+    draw: int
+    folder: Path
+    peers: Path
+
+    @cached_property
+    def parts(self) -> list[tuple[list[str], list[str]]]:
+        """Texts and labels of the rows, and of the test rows."""
+        own = self.texts
+        return [
+            ([own.texts[row] for row in rows], [own.names[own.y[row]] for row in rows])
+            for rows in (self.rows, own.test)
+        ]
+
+    @property
+    def truth(self) -> np.ndarray:
+        return self.texts.y[self.texts.test]
+
+    def resolve(self, loss: str | None) -> Tuning:
+        """Return what a stage starts from; test rows are in the place of the validation rows."""
+        task = ls.Task.from_lists(*self.parts[0], name="draw", validation=self.parts[1])
+        asked = {"plan": self.plan, "head_end": "solved", "loss": loss, "seed": self.draw}
+        request = make_request(TuneRequest, asked)
+        return resolve(request, self.encoder, task, None, 0, False)
+
+    @cached_property
+    def labelled(self) -> tuple[Labelled, float]:
+        """All rows with what lies below the blocks, and the seconds that took for one."""
+        tuning, started = self.resolve(None), time.process_time()
+        split = tuning.task.train.join(require_validation(tuning.task))
+        answers = make_targets(split, tuning.task.kind, tuning.task.labels)
+        rows = Examples(tuning.training.tokens + tuning.validation.tokens, answers, None)
+        tuning = replace(tuning, cache_limit=DEFAULT_LIMIT)
+        (examples,) = compute_trunk(tuning, tuning.plans[0].choice.plan, (rows,), show)
+        taken = (time.process_time() - started) / len(examples)
+        parts = np.where(np.arange(len(examples)) < len(self.rows), -1, 0)
+        return Labelled(examples, split, parts, parts, whole=False), taken
+
+    def stage(self, loss: str | None) -> dict[str, Any]:
+        """Train the blocks on all rows as `tune` does, and solve the head with every shrinkage."""
+        (labelled, below), tuning = self.labelled, self.resolve(loss)
+        ends: list[float] = []  # of steps
+
+        def note(*_: object) -> None:
+            ends[:] = [time.process_time()]
+
+        hooks = Hooks(note, RunOptions(), None, 0, show, Watch(perf_counter()))
+        (rated,), n = tuning.plans, len(self.rows)
+        run, started = Run(rated.rates[0], self.draw), time.process_time()
+        stage = _train_stage(tuning, rated, labelled, np.arange(n), run, hooks, "ladder", 1)
+        y = labelled.examples.answers.labels
+        assert (y[n:] == self.truth).all(), "labels have the same order"
+        H = find_form(tuning).read(stage.features)
+        logits = np.stack([head(H[n:]) for head in solve_path(H[:n], y[:n], len(self.texts.names))])
+        own: dict[str, Any] = {}
+        if loss is None:  # the head that was trained along
+            weight, bias = (
+                stage.parameters[f"{stage.output}.{name}"] for name in ("weight", "bias")
+            )
+            said = stage.features[n:] @ weight.numpy().T + bias.numpy()
+            own = {"own": float((said.argmax(1) == y[n:]).mean())}
+        return {
+            **self.judge(logits[0]),
+            "shrinkages": SHRINKAGES,
+            "values": [float((each.argmax(1) == y[n:]).mean()) for each in logits],
+            **own,
+            "steps": stage.steps,
+            "examples": tuning.settings.batch_size,
+            "seconds": round(ends[0] - started + below * n, 2),
+        }
+
+    def judge(self, logits: np.ndarray) -> dict[str, Any]:
+        """Return how good logits of the test rows are, with the factor that suits these best."""
+        factor = calibrate(self.truth, logits.astype(np.float64))
+        losses = find_losses(self.truth, factor * logits.astype(np.float64))
+        right = logits.argmax(axis=1) == self.truth
+        return {"value": float(right.mean()), "loss": float(losses.mean()), "right": pack(right)}
+
+    def train(self) -> dict[str, Any]:
+        """Train the plan with its head as `tune` does where it is asked for by name."""
+        task = ls.Task.from_lists(*self.parts[0], name="draw", test=self.parts[1])
+        encoder, seed, started = self.encoder, self.draw, time.process_time()
+        result = ls.tune(encoder, task, self.plan, seed=seed, measure="metric", progress=False)
+        taken, run = time.process_time() - started, result.content["runs"][0]
+        assert task.test is not None, "it was given"
+        assert (task.test.labels == self.truth).all(), "labels have the same order"
+        examples = encode_split(task.test, self.encoder, task, MAX_LENGTH)
+        logits = predict(self.encoder, result.model, examples).numpy()
+        return {**self.judge(logits), "epochs": len(run["curve"]), "seconds": round(taken, 2)}
+
+    def fit(self) -> dict[str, Any]:
+        """Train SetFit, from files to a saved model, and predict with it."""
+        python = str((self.peers / "setfit" / "bin" / "python").absolute())
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for part, split in zip(self.parts, ("train", "test"), strict=True):
+                pd.DataFrame(dict(zip(("text", "label"), part, strict=True))).to_csv(
+                    folder / f"{split}.csv", index=False
+                )
+            command = [python, str(PEERS), "train", "setfit", str(self.folder.resolve())]
+            command += ["train.csv", "out", "--epochs", str(PAIRS), "--seed", str(self.draw)]
+            used = start(command, folder)
+            start(
+                [python, str(PEERS), "predict", "setfit", "out", "test.csv"],
+                folder,
+                folder / "predicted.json",
+            )
+            said = json.loads((folder / "predicted.json").read_text().splitlines()[-1])
+        right = np.array(said["predictions"]) == np.array(self.parts[1][1])
+        return {"value": float(right.mean()), "right": pack(right), **used}
+
+
+def show(*_: object) -> None:
+    """Show nothing."""
+
+
+MAKES: Mapping[str, Callable[[Drawn], dict[str, Any]]] = {
+    CROSS: lambda cell: cell.stage(None),
+    CONTRAST: lambda cell: cell.stage("contrastive"),
+    TRAINED: Drawn.train,
+    SETFIT: Drawn.fit,
+}
+
+
+def run_all(given: argparse.Namespace) -> None:
+    """Run what is not among the records, until the time is over."""
+    until = time.time() + 3600 * given.hours
+    done = {tuple(one[name] for name in KEY) for one in read_records(given.records)}
+    folders = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2"}
+    folders |= {MPNET: given.mpnet} if given.mpnet else {}
+    encoders: dict[str, ls.Encoder] = {}
+    tasks: dict[str, Texts] = {}
+    last: tuple[Any, Drawn] | None = None
+    for work in list_works([*folders]):
+        if astuple(work) in done:
+            continue
+        if time.time() > until:
+            return
+        if work.model not in encoders:
+            encoders[work.model] = ls.Encoder.load(folders[work.model])
+        if work.task not in tasks:
+            tasks[work.task] = Texts.read(given.shared / "data" / work.task)
+        encoder, texts, named = encoders[work.model], tasks[work.task], astuple(work)[:-1]
+        if last is None or last[0] != named:
+            rows = texts.draw(work.per_class, work.draw)
+            about = work.plan, work.draw, folders[work.model], given.peers
+            last = named, Drawn(encoder, texts, rows, *about)
+        record = asdict(work) | MAKES[work.contender](last[1])
+        with given.records.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        told = f"{100 * record['value']:.1f}", f"{record['seconds']:.0f} s"
+        print(*astuple(work), *told, file=sys.stderr, flush=True)
+
+
+# A contender and perhaps a plan, and the record of each in each cell.
+Name = tuple[str, str]
+Cells = Mapping[Cell, Mapping[Name, Mapping[str, Any]]]
+FREE: Name = (BEST, "")
+SHOWN = (BEST, WORDS, TOP, CROSS, CONTRAST, TRAINED, SETFIT)
+
+
+def gather(records: Path) -> Cells:
+    """Return all cells in which something was trained, with what solved.py has of them."""
+    found: dict[Cell, dict[Name, Mapping[str, Any]]] = {}
+    for one in read_records(records):
+        found.setdefault(read_cell(one), {})[one["contender"], one["plan"]] = one
+    for one in read_records(SOLVED):
+        if (own := found.get(read_cell(one))) is not None and one["contender"] in SHOWN:
+            own[one["contender"], ""] = one
+    return {cell: found[cell] for cell in sorted(found)}
+
+
+def read_cell(record: Mapping[str, Any]) -> Cell:
+    return Cell(*(record[name] for name in ("model", "task", "per_class", "draw")))
+
+
+def group(cells: Cells) -> dict[tuple[str, int], Cells]:
+    """Return the cells of each model and size."""
+    found: dict[tuple[str, int], dict[Cell, Mapping[Name, Mapping[str, Any]]]] = {}
+    for cell, own in cells.items():
+        found.setdefault((cell.model, cell.rows), {})[cell] = own
+    return {key: found[key] for key in sorted(found)}
+
+
+def list_names(cells: Cells) -> list[Name]:
+    """List the contenders of any cell, in order."""
+    names = {name for own in cells.values() for name in own}
+    return sorted(names, key=lambda name: (SHOWN.index(name[0]), name[1]))
+
+
+def differ(
+    own: Mapping[Name, Mapping[str, Any]], other: Name, one: Name
+) -> tuple[float, float, float]:
+    """Return how far one is above another on the test rows, and the interval of that."""
+    first, second = (np.eye(2)[unpack(own[name]["right"])] for name in (other, one))
+    truth = np.ones(len(first), np.int64)
+    difference, interval = find_difference("accuracy", truth, (first, second))
+    assert interval is not None, "there are several rows"
+    return difference, *interval
+
+
+def compare(some: Cells, other: Name, one: Name) -> list[str]:
+    """Write how far one is above another where both are: on average, and in how many clearly."""
+    found = np.array([differ(own, other, one) for own in some.values() if {one, other} <= {*own}])
+    if other == one or not len(found):
+        return ["", ""]
+    clear = f"{(found[:, 1] > 0).sum()} and {(found[:, 2] < 0).sum()} of {len(found)}"
+    return [spread(100 * found[:, 0], 1), clear]
+
+
+def tabulate_averages(cells: Cells) -> str:
+    lines = []
+    for (model, size), some in group(cells).items():
+        for name in list_names(some):
+            runs = [own[name] for own in some.values() if name in own]
+            losses = [run["loss"] for run in runs if "loss" in run]
+            seconds = [run["seconds"] + run.get("forward", 0.0) for run in runs]
+            lines.append(
+                [
+                    f"{model}, {size}",
+                    " ".join(name).strip(),
+                    str(len(runs)),
+                    f"{100 * np.mean([run['value'] for run in runs]):.1f}",
+                    *compare(some, FREE, name),
+                    f"{np.mean(losses):.3f}" if losses else "",
+                    f"{np.mean(seconds):.1f}",
+                ]
+            )
+    columns = ["model, texts of each class", "", "cells", "accuracy", "above head:best"]
+    return table([*columns, "clearly ahead and behind", "log loss", "seconds"], lines)
+
+
+def nearest(plans: Sequence[str], aim: Sequence[float]) -> str:
+    """Return the plan whose first and last block are nearest to what is aimed at."""
+
+    def miss(plan: str) -> float:
+        first, last, _ = map(int, plan.strip("()").split(","))
+        return abs(first - aim[0]) + abs(last - aim[1])
+
+    return min(plans, key=miss)
+
+
+# First and last block by the best state of the free head, s of L.
+RULES: Mapping[str, Callable[[int, int], tuple[float, float]]] = {
+    "the middle third": lambda s, L: (L // 3 + 1, 2 * L // 3),
+    "the top third": lambda s, L: (2 * L // 3 + 1, L),
+    "the top two thirds": lambda s, L: (L // 3 + 1, L),
+    "two blocks, head at two thirds": lambda s, L: (2 * L // 3 - 1, 2 * L // 3),
+    "two blocks, head at five sixths": lambda s, L: (5 * L // 6 - 1, 5 * L // 6),
+    "two blocks down from the best state": lambda s, L: (s - 1, s),
+    "a third down from the best state": lambda s, L: (s - L // 3 + 1, s),
+    "two blocks around the best state": lambda s, L: (s, s + 1),
+    "up from the best state": lambda s, L: (s, L),
+}
+
+
+def tabulate_rules(cells: Cells) -> str:
+    """Compare rules for the plan on the cells that have all plans of their model and size."""
+    lines = []
+    for (model, size), some in group(cells).items():
+        for loss in LOSSES:
+            plans = [plan for contender, plan in list_names(some) if contender == loss]
+            whole = [
+                own for own in some.values() if FREE in own and all((loss, p) in own for p in plans)
+            ]
+            if len(plans) < 2 or len(whole) < 2:
+                continue
+            values = np.array([[own[loss, plan]["value"] for plan in plans] for own in whole])
+            states = [own[FREE]["state"] for own in whole]
+            taken = {
+                rule: [plans.index(nearest(plans, aim(s, BLOCKS[model]))) for s in states]
+                for rule, aim in RULES.items()
+            }
+            others = [
+                np.delete(values, at, axis=0).mean(axis=0).argmax() for at in range(len(whole))
+            ]
+            taken |= {"the best on the other tasks": others}
+            taken |= {"the best by hindsight": [*values.argmax(axis=1)]}
+            mean = values.mean(axis=1)
+            for rule, chosen in taken.items():
+                own = values[np.arange(len(whole)), chosen]
+                which = dict.fromkeys(plans[at] for at in chosen)
+                reached = f"{100 * own.mean():.1f}"
+                gain = spread(100 * (own - mean), 1)
+                lines.append([f"{model}, {size}, {loss}", rule, ", ".join(which), reached, gain])
+    columns = ["model, texts of each class, loss", "rule", "plans", "accuracy"]
+    return table([*columns, "above the mean of all plans"], lines)
+
+
+def tabulate_losses(cells: Cells) -> str:
+    """Compare both losses, and both heads of cross-entropy, at the same plans."""
+    lines = []
+    for (model, size), some in group(cells).items():
+        plans = dict.fromkeys(plan for contender, plan in list_names(some) if contender in LOSSES)
+        pairs = [
+            (own, plan)
+            for own in some.values()
+            for plan in plans
+            if all((loss, plan) in own for loss in LOSSES)
+        ]
+        if not pairs:
+            continue
+        gains = [own[CONTRAST, p]["value"] - own[CROSS, p]["value"] for own, p in pairs]
+        ends = [own[CROSS, p]["value"] - own[CROSS, p]["own"] for own, p in pairs]
+        best = [max(own[CROSS, p]["values"]) - own[CROSS, p]["value"] for own, p in pairs]
+        seconds = [own[CONTRAST, p]["seconds"] / own[CROSS, p]["seconds"] for own, p in pairs]
+        written = (spread(100 * np.array(each), 1) for each in (gains, ends, best))
+        lines.append([f"{model}, {size}", str(len(pairs)), *written, f"{np.median(seconds):.1f}"])
+    columns = ["model, texts of each class", "pairs", "contrastive − cross-entropy"]
+    columns += ["solved − trained head", "best shrinkage − 0.9", "times the seconds"]
+    return table(columns, lines)
+
+
+def tabulate_cells(cells: Cells) -> str:
+    lines = []
+    for cell, own in cells.items():
+        for name in list_names({cell: own}):
+            told = "" if name == FREE or FREE not in own else say(differ(own, FREE, name))
+            state = f", state {own[name]['state']}" if name == FREE else ""
+            lines.append(
+                [
+                    f"{cell.model}, {cell.task}, {cell.rows}, {cell.seed}",
+                    " ".join(name).strip() + state,
+                    f"{100 * own[name]['value']:.1f}",
+                    told,
+                ]
+            )
+    columns = ["model, task, texts of each class, draw", "", "accuracy", "above head:best"]
+    return table(columns, lines)
+
+
+INTRODUCTION = """# Which way from few texts to a model
+
+Written by `python bench/ladder.py --write docs/measured/ladder.md`, from the records in
+`bench/solved/ladder.jsonl` and, for what trains no block, those of
+[heads that are solved](solved.md): the same tasks, draws and test rows.
+"""
+
+ANSWER = """TODO"""
+
+
+def write(records: Path, path: Path) -> None:
+    """Write the page."""
+    cells = gather(records)
+    parts = {
+        "On average": tabulate_averages,
+        "Which loss, and which head": tabulate_losses,
+        "Which plan": tabulate_rules,
+        "Cell by cell": tabulate_cells,
+    }
+    sections = [Section(title, tabulate(cells)) for title, tabulate in parts.items()]
+    write_page(INTRODUCTION + ANSWER, sections, path)
+
+
+def main() -> None:
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    parser = grid_options(__doc__, RECORDS, hours=4.0)
+    parser.add_argument("--peers", type=Path, default=Path(".venv/peers"))
+    given = parser.parse_args()
+    if given.write is not None:
+        write(given.records, given.write)
+        return
+    run_all(given)
+
+
+if __name__ == "__main__":
+    main()

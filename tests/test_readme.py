@@ -84,7 +84,7 @@ def test_the_way_from_a_csv_to_a_tuned_model(tmp_path):
     verbs = [command for command in commands() if not command.startswith("make")]
     order = ["tune", "tune", "scan", "plan", "tune", "predict", "evaluate", "report", "study"]
     assert [command.split()[1] for command in verbs] == [*order, "report"]
-    shown = [run(command.replace("--time 5m", "--time 30s"), tmp_path) for command in verbs[:8]]
+    shown = [run(command.replace("--time 5m", "--time 100s"), tmp_path) for command in verbs[:8]]
     assert "left out" in shown[0] and "best" in shown[2]
     assert "next: layerscout tune" in shown[3] and "tuned" in shown[4]
     assert "wrote november.predictions.csv" in shown[5]

@@ -67,6 +67,14 @@ def test_auto_takes_the_nearest_head_and_then_the_most_blocks(budget, state):
     assert plan.tuned == tuple(range(plan.head - len(plan.tuned) + 1, plan.head + 1))
 
 
+@pytest.mark.parametrize(("budget", "tuned"), [(0.1, 0), (0.14, 1), (0.2, 2), (0.5, 2)])
+def test_of_few_rows_auto_tunes_two_blocks_at_most_within_the_budget(budget, tuned):
+    choice = choose(bert(), WORK, at(8), budget, halves=True)
+    assert choice.plan == make_plan(f"({9 - tuned}, 8, 8)" if tuned else "head:8", 12)
+    assert ("two halves" in choice.reason) == (tuned > 0)
+    assert choose(albert(1), WORK, at(8), 0.7, halves=True).plan.notation == "(1, 8, 8)"
+
+
 def test_auto_says_which_head_did_not_fit():
     choice = choose(bert(), WORK, at(12), share("head:9"))
     assert choice.plan.notation == "head:9"

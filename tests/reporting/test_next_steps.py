@@ -7,6 +7,7 @@ import pytest
 from layerscout.reporting import (
     build_sections,
     describe_evaluation,
+    describe_tuning,
     draw_skips,
     suggest_step,
     write_advice,
@@ -143,10 +144,12 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
         ),
         # A head that was solved has neither epochs nor a rate, and goes with its averaging block.
         (
-            evaluated(**FAILED, tuning=before(**SOLVED, options={"examples": 60, "time": 60})),
+            evaluated(**FAILED, tuning=before(**SOLVED, options={"examples": 60})),
             "layerscout tune base r.csv --examples 60 -o out-tuned",
         ),
         (evaluated(**EXCHANGED, tuning=before(**SOLVED)), ""),
+        # What tuning blocks would bring was seen already.
+        (evaluated(**FAILED, tuning=before(**SOLVED, kept_free=True)), ""),
         (
             evaluated([0.5, 0.6, 0.9, 0.9], tuning=before(**SOLVED)),
             "layerscout tune base r.csv --plan head:2 -o out/model-head-2",
@@ -201,6 +204,13 @@ def test_what_has_learnt_nothing_is_said(more, words):
             )
             for more in ({"best": {"epoch": 7, "value": 0.6}}, FAILED)
         ),
+        # A limit of time would leave as little of it again.
+        (
+            FAILED | {"given": {"plan": "top:2", "examples": 60, "time": 60}},
+            "out",
+            "layerscout tune base r.csv --validation 0.1 --plan '(2, 3, 3)' --examples 60 "
+            "--epochs 20 --learning-rate 1e-05,3e-05,9e-05 -o out-longer",
+        ),
         # Rows that were left out in halves are all that there are.
         (
             {"solved": {"judged": 60, "folds": 2}},
@@ -220,6 +230,19 @@ def test_what_has_learnt_nothing_is_said(more, words):
 )
 def test_a_tuning_suggests_a_command(more, folder, command):
     assert suggest(tuned(**more), folder) == command
+
+
+def test_a_free_head_is_solved_again_as_it_was():
+    """Options of the training that was not kept would train it, or be refused."""
+    given = {"head_end": "solved", "loss": "contrastive", "batch_size": 8, "examples": 60}
+    plan = {"notation": "head:3", "tuned": [], "head": 3}
+    kept = {"solved": {"judged": 60, "folds": 5}, "free": {"kept": True}, "plan": plan}
+    kept |= settings(classifier="mean-linear")
+    result = tuned(**kept, given=given, runs=[{**tuned()["runs"][0], "learning_rate": None}])
+    assert suggest(result) == ""
+    judged = evaluated([0.5, 0.6, 0.9, 0.9], tuning=describe_tuning(result))
+    command = "--examples 60 --plan head:2 -o out/model-head-2"
+    assert suggest(judged) == f"layerscout tune base r.csv --validation 0.1 {command}"
 
 
 def test_more_rows_are_advised_where_more_epochs_cannot_help():

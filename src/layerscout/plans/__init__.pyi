@@ -91,6 +91,7 @@ from .reading import (
     ScanRequest as ScanRequest,
 )
 from .request import (
+    TRAINING as TRAINING,
     PlanRequest as PlanRequest,
     TuneRequest as TuneRequest,
     describe_given as describe_given,

@@ -94,7 +94,7 @@ def choose(
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    if halves and plan.tuned:
+    if halves and len(plan.tuned) > FEW_BLOCKS:
         below = (other for other in shares if other.head == plan.head)
         few = (other for other in below if 0 < len(other.tuned) <= FEW_BLOCKS)
         plan = max(few, key=lambda other: len(other.tuned), default=plan)

@@ -31,6 +31,11 @@ from layerscout.plans.plan import Plan
 from layerscout.plans.strategies import require_text
 from layerscout.plans.training import STAGE_EXAMPLES, Settings, choose_epochs
 
+# The options that say how to train.
+TRAINING = (options_of(Settings).keys() - {"metric", "threshold", "class_weights"}) | {
+    *("learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout")
+}
+
 
 @dataclass(frozen=True)
 class PlanRequest(Options):
@@ -190,10 +195,8 @@ class TuneRequest(Settings):
     @property
     def trains(self) -> bool:
         """Whether an option says how to train: a head alone is solved unless one does."""
-        training = options_of(Settings).keys() - {"metric", "threshold", "class_weights"}
-        training |= {"learning_rate", "preset", "fresh_head", "head_start", "trunk_dropout"}
         ends = self.head_end == "trained"
-        return ends or bool(training & self.given) or len(self.seed) > 1
+        return ends or bool(TRAINING & self.given) or len(self.seed) > 1
 
     def _check_together(self) -> None:
         """Raise for options that do not go with each other."""

@@ -14,6 +14,7 @@ from layerscout.models import read_token
 from layerscout.plans import (
     MAX_LENGTH,
     METHODS,
+    TRAINING,
     Pooling,
     Settings,
     TuneRequest,
@@ -52,11 +53,12 @@ CARRIED: Content = {
 MORE_ROWS = 0.3
 
 # What tuning again does not take from the options that were given: it has the plan that came of
-# them, trains for longer at other rates, and the data come with the settings.
+# them, trains for longer at other rates, and the data come with the settings. A limit of time would
+# leave no more of it than before.
 SETTLED = frozenset(
     {
         *("plan", "against", "score", "budget", "max_length"),
-        *("learning_rate", "epochs", "max_steps"),
+        *("learning_rate", "epochs", "max_steps", "time"),
     }
 )
 
@@ -191,17 +193,21 @@ def describe_tuning(result: Content) -> dict[str, Any]:
     method, given = str(result["method"]), result.get("given") or {}
     options = name_method(method, result.get("method_options") or {})
     options.pop("method", None)
-    if find_stage(result) == "staged" and "loss" not in given:
+    stage, settled = find_stage(result), SETTLED
+    if stage == "staged" and "loss" not in given:
         options["head_end"] = "solved"
+    elif stage == "solved":  # what else was given is of a training that was not kept
+        settled = SETTLED | TRAINING | {"head_end"}
     return {
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
         "method": method,
         "metric": str(result["metric"]),
-        "epochs": int(result["settings"]["epochs"]) if find_stage(result) != "solved" else 1,
+        "epochs": int(result["settings"]["epochs"]) if stage != "solved" else 1,
         "best_epoch": int(result["best"]["epoch"]),
         "learning_rate": result["runs"][result["kept"]]["learning_rate"],
-        "options": options | {k: v for k, v in given.items() if k not in SETTLED},
+        "options": options | {k: v for k, v in given.items() if k not in settled},
+        "kept_free": bool((result.get("free") or {}).get("kept")),
         "settings": result["settings"],
     }
 
@@ -242,7 +248,7 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         folder = str(tuned.parent if inside else tuned)
     failure = find_failure(content)
     if _is_solved(content) and (verb == "tune" or failure):
-        if failure == EXCHANGED or (content.get("free") or {}).get("kept"):
+        if failure == EXCHANGED or content["tuning"].get("kept_free"):
             return None
         sentence = "See whether tuning blocks as well is better:"
         return _tune_anew(content, sentence, "-o", f"{folder}-tuned")
@@ -266,9 +272,8 @@ def _tune_anew(content: Content, sentence: str, *words: str) -> tuple[str, str] 
     """Tune the base of a solved head on the same data; None if these are not where they were."""
     before = content["tuning"]
     data = {**content, "settings": before["settings"]}
-    # A limit would leave no more time for blocks than before.
-    options = {name: value for name, value in before["options"].items() if name != "time"}
-    command = write_command("tune", data, *write_options(options), *words, model=before["model"])
+    options = write_options(before["options"])
+    command = write_command("tune", data, *options, *words, model=before["model"])
     return (sentence, command) if before.get("data_found", True) else None
 
 

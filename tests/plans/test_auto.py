@@ -180,12 +180,13 @@ def test_the_list_knows_what_each_plan_is_built_on():
     assert "best-up" not in [option.strategy for option in ranked]
 
 
-def test_efficient_is_what_auto_takes_at_that_budget():
-    listed = list_strategies(bert(), WORK, 8)
-    efficient = [option for option in listed if option.efficient]
-    assert "best-down:3@best" in [option.strategy for option in efficient]
+@pytest.mark.parametrize("halves", [False, True])
+def test_efficient_is_what_auto_takes_at_that_budget(halves):
+    listed = list_strategies(bert(), WORK, 8, halves=halves)
+    efficient = [option.strategy for option in listed if option.efficient]
+    assert ("best-down:3@best" in efficient) == (not halves) and "best-down:2@best" in efficient
     for option in listed:
-        taken = choose(bert(), WORK, at(8), option.relative).plan == option.plan
+        taken = choose(bert(), WORK, at(8), option.relative, halves=halves).plan == option.plan
         assert taken == option.efficient
     above = list_strategies(bert(), WORK, 8, named=12)
     assert "top:2" in [option.strategy for option in above if option.efficient]

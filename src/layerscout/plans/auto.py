@@ -84,7 +84,7 @@ def choose(
     budget = BUDGET("budget", budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    plan = find_nearest(shares, named.state, budget)
+    plan = find_nearest(shares, named.state, budget, halves)
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
@@ -94,10 +94,6 @@ def choose(
             + (f", and head:{named.state} tunes no block at all (--method full)" if other else "")
             + ("; --untie allows more plans" if _is_tied(shape) else "")
         )
-    if halves and len(plan.tuned) > FEW_BLOCKS:
-        below = (other for other in shares if other.head == plan.head)
-        few = (other for other in below if 0 < len(other.tuned) <= FEW_BLOCKS)
-        plan = max(few, key=lambda other: len(other.tuned), default=plan)
     place = f"(budget {_percent(budget)})"
     if plan.head != named.state:
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
@@ -130,14 +126,24 @@ def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, flo
     }
 
 
-def find_nearest(shares: Mapping[Plan, float], state: int, budget: float) -> Plan | None:
-    """Return the widest plan in a budget whose head is nearest to a state; None if none."""
+def find_nearest(
+    shares: Mapping[Plan, float], state: int, budget: float, halves: bool = False
+) -> Plan | None:
+    """Return the widest plan in a budget whose head is nearest to a state; None if none.
+
+    For `halves` see `choose`.
+    """
     fitting = (plan for plan, share in shares.items() if share <= budget)
 
     def distance(plan: Plan) -> tuple[int, int, int]:
         return abs(plan.head - state), plan.head, -len(plan.tuned)
 
-    return min(fitting, key=distance, default=None)
+    plan = min(fitting, key=distance, default=None)
+    if halves and plan is not None and len(plan.tuned) > FEW_BLOCKS:
+        below = (other for other in shares if other.head == plan.head)
+        few = (other for other in below if 0 < len(other.tuned) <= FEW_BLOCKS)
+        plan = max(few, key=lambda other: len(other.tuned), default=plan)
+    return plan
 
 
 def is_possible(plan: Plan, shape: ModelShape) -> bool:
@@ -189,6 +195,7 @@ def list_strategies(
     extra: Iterable[str] = (),
     method: Method = FULL,
     named: int | None = None,
+    halves: bool = False,
 ) -> list[ListedStrategy]:
     """List the strategies worth a look for a model, the dearest first and equal plans once.
 
@@ -203,6 +210,7 @@ def list_strategies(
         extra: strategies to list besides, tied weights or not.
         method: how the blocks are tuned.
         named: the state that `choose` is given; ℓ* unless it is another.
+        halves: as for `choose`.
 
     Raises:
         InputError: if the method needs blocks that share no weights, or does nothing with a
@@ -228,7 +236,7 @@ def list_strategies(
             continue
         counted = cost(plan, shape, work, method)
         relative = counted.train / full
-        efficient = find_nearest(shares, state, relative) == plan
+        efficient = find_nearest(shares, state, relative, halves) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
         listed[plan] = ListedStrategy(
             strategy, plan, counted, relative, efficient, built_on or plan.head

@@ -117,6 +117,7 @@ class Planning:
             (self.choice.strategy,),
             self.method,
             self.named.state,
+            len(_list_stages(self.scan.task, self.work, self.method)) > 1,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -178,8 +179,10 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
         check_untied(shape.family, shape.weights, method)
     except InputError:
         untie, shape = True, untied
+    stages: Sequence[float] = ()
     if strategy == "auto":
-        choice = choose(shape, work, named, budget, method)
+        stages = _list_stages(scan.task, work, method)
+        choice = choose(shape, work, named, budget, method, halves=len(stages) > 1)
     else:
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         plan = apply_method(plan, method, shape.blocks)
@@ -188,13 +191,17 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
             check_tied(plan, shape.weights)
         except InputError:
             untie, shape = True, untied
-    score, training, stages = request.score or scan.leading_score(), work, None
-    if strategy == "auto" and choice.plan.tuned and ends_solved(scan.task["kind"], method):
-        training = _count_work(scan.task, request.epochs, solved=True)
-        stages = share_stages(training.examples + training.validation)
-        choice = choose(shape, work, named, budget, method, halves=len(stages) > 1)
-    trained = (work, training, stages, choice)
+    score, stages = request.score or scan.leading_score(), stages if choice.plan.tuned else ()
+    training = _count_work(scan.task, request.epochs, solved=True) if stages else work
+    trained = (work, training, stages or None, choice)
     return Planning(scan, score, best, ranking, named, budget, *trained, untie, shape, method)
+
+
+def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequence[float]:
+    """List the shares of `share_stages` where "auto" ends with a solved head; none elsewhere."""
+    return (
+        share_stages(work.examples + work.validation) if ends_solved(task["kind"], method) else ()
+    )
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:

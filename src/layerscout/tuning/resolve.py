@@ -232,8 +232,8 @@ def resolve(
         form = choose_form(encoder, task, replace(request, classifier=None))
     staged = _settle_end(specs, choices, request, target, form)
     shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
-    if staged and specs[0].is_auto:
-        choices[0] = choose_plan(target, work, request.budget, halves=len(shares) > 1)
+    if staged and len(shares) > 1 and specs[0].is_auto:
+        choices[0] = choose_plan(target, work, request.budget, halves=True)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
     settings, _ = settle(full=full, staged=staged)

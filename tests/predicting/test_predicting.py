@@ -249,6 +249,89 @@ def test_words_get_a_tag_each(words, run, tmp_path):
     assert [json.loads(row["prediction"]) for row in cells] == tags
 
 
+LATE = [{"text": "a", "n": None}, {"text": "b"}, {"text": "c", "n": 1}, {"text": "d", "n": 1.5}]
+
+
+def test_what_stands_late_in_a_file_counts_from_the_first_row_on(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "CHUNK", 1)
+    source, out = tmp_path / "x.jsonl", tmp_path / "out.parquet"
+    source.write_text("\n".join(map(json.dumps, LATE)))
+    ls.predict(model, source, out, progress=False)
+    np.testing.assert_array_equal(pd.read_parquet(out)["n"], [np.nan, np.nan, 1, 1.5])
+    source.write_text("\n".join(map(json.dumps, [*LATE, {"text": "e", "n": "x"}])))
+    with patch.object(ls.Predictor, "find_logits") as find:
+        expect_refused("do not fit into Parquet", ls.predict, model, source, out, progress=False)
+    assert not find.called
+
+
+def test_rows_without_a_text_fill_a_whole_chunk(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "CHUNK", 2)
+    parquet(tmp_path / "x.parquet", {"text": [None, None, "cat"]})
+    done = ls.predict(model, tmp_path / "x.parquet", drop_missing=True, progress=False)
+    assert [*pd.read_parquet(done.path)["text"]] == ["cat"]
+
+
+def test_odd_characters_are_written_so_that_others_read_them(model, tmp_path):
+    row = {"text": "a\rb", "x": '"\r', "half \ud800": "c"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row))
+    for suffix in (".csv", ".tsv"):
+        done = ls.predict(model, tmp_path / "x.jsonl", tmp_path / f"x{suffix}", progress=False)
+        text = done.path.open(newline="").read()
+        assert text.endswith("\n") and "\r\n" not in text
+        rows = [*csv.DictReader(io.StringIO(text, newline=""), delimiter=",\t"[suffix == ".tsv"])]
+        assert [(one["text"], one["x"]) for one in rows] == [("a\rb", '"\r')] * 2
+    done = ls.predict(model, tmp_path / "x.jsonl", progress=False)
+    assert row.items() <= json.loads(done.path.read_text().splitlines()[0]).items()
+    (tmp_path / "old.txt").write_text("кот\n", encoding="cp1251")
+    done = ls.predict(model, tmp_path / "old.txt", encoding="cp1251", progress=False)
+    assert [*pd.read_csv(done.path)["text"]] == ["кот"]
+    (tmp_path / "one.csv").write_text('text\na\n""\n\nb\n')
+    [note] = ls.predict(model, tmp_path / "one.csv", progress=False).warnings
+    assert "with nothing in any field are left out: 1" in note
+
+
+def test_words_stand_first_in_conll_whatever_they_were_read_from(words, tmp_path):
+    (tmp_path / "x.jsonl").write_text(as_jsonl({"ner_tags": [[0, 1]], "tokens": [["the", "cat"]]}))
+    (tmp_path / "x.csv").write_text(as_csv({"tokens": ['["the", "cat"]']}))
+    for name, width in (("x.jsonl", 3), ("x.csv", 2)):
+        done = ls.predict(words, tmp_path / name, tmp_path / "out.conll", progress=False)
+        lines = [line.split("\t") for line in done.path.read_text().splitlines() if line]
+        assert [line[0] for line in lines] == ["the", "cat"] and {*map(len, lines)} == {width}
+
+
+UNUSABLE = (
+    [None],
+    ["a", np.nan],
+    [1],
+    [b"a"],
+    ["\ud800"],
+    [["a", "b"]],
+    pd.DataFrame({"text": ["a"]}),
+)
+
+
+def test_texts_in_python_that_are_none_are_refused_in_one_line(loaded, words):
+    for texts in UNUSABLE:
+        expect_refused("texts", loaded.predict, texts)
+    expect_refused("strings of valid Unicode", loaded.predict, ["a"], [None])
+    tagger = ls.load(words)
+    for texts in ([None], [["a", 1]], [["\ud800"]]):
+        expect_refused("text", tagger.predict, texts)
+    assert "BertModel" not in repr(loaded)
+
+
+def test_it_says_where_single_texts_were_tuned_on_and_pairs_are_read(model, tmp_path):
+    columns = {"premise": TEXTS, "hypothesis": TEXTS}
+    (tmp_path / "x.csv").write_text(as_csv(columns | {"body": TEXTS}))
+    (tmp_path / "model").symlink_to(model)
+    for read, line in ({"text": "body"}, None), ({"text": "gone"}, "tuned on single texts, and"):
+        about = {"settings": {"task": None}, "task": {"columns": read}}
+        (tmp_path / "result.json").write_text(json.dumps(about))
+        out = tmp_path / "out.csv"
+        found = ls.predict(tmp_path, tmp_path / "x.csv", out, progress=False).warnings
+        assert line in found[0] if line else not found
+
+
 REFUSALS = {
     "no model": (["./MISSING", "x.csv"], "there is no model folder"),
     "no head": (["BARE", "x.csv"], "is not tuned for classification"),
@@ -257,6 +340,11 @@ REFUSALS = {
     "no column": (["MODEL", "two.csv"], "cannot tell which column holds the texts"),
     "added twice": (["MODEL", "again.csv"], "already has the column 'prediction'"),
     "a missing text": (["MODEL", "null.jsonl"], "every row needs a text: null.jsonl has 1 null"),
+    "of its folder": (["MODEL", ".", "-o", "x.csv"], "would replace the texts"),
+    "no texts in it": (["MODEL", "none.txt"], "must hold a text on each line"),
+    "--sep of lines": (["MODEL", "none.txt", "--sep", ";"], "is for fields of CSV"),
+    "no date of Python": (["MODEL", "far.parquet"], "as Parquet: date value out of range"),
+    "tab in a word": (["WORDS", "tab.jsonl", "-o", "x.conll"], "must not be blank or hold tabs"),
     "no such file": (["MODEL", "x.csv", "-o", "x.doc"], "--output must be .csv"),
     "its own texts": (["MODEL", "x.csv", "-o", "x.csv"], "would replace the texts"),
     "no labels": (["MODEL", "x.csv", "--threshold", "0.3"], "--threshold is for multi-label"),
@@ -274,6 +362,9 @@ def test_what_cannot_be_used_is_one_line(case, model, words, tiny, run, tmp_path
     (tmp_path / "two.csv").write_text(as_csv({"a": TEXTS, "b": TEXTS}))
     (tmp_path / "again.csv").write_text(as_csv({"text": TEXTS, "prediction": TEXTS}))
     (tmp_path / "null.jsonl").write_text(as_jsonl({"text": ["a", None]}))
+    (tmp_path / "none.txt").write_text("")
+    (tmp_path / "tab.jsonl").write_text(as_jsonl({"tokens": [["a\tb"]]}))
+    parquet(tmp_path / "far.parquet", {"text": ["a"], "at": np.array([2**61], "datetime64[us]")})
     before = {*tmp_path.iterdir()}
     places = {"MODEL": model, "WORDS": words, "BARE": tiny}
     arguments, line = REFUSALS[case]
@@ -300,17 +391,19 @@ def test_a_run_that_was_stopped_goes_on(model, run, tmp_path, monkeypatch):
     code, _, errors = run("predict", model, source, "-q", "-o", out)
     assert code == 130 and "to continue, run: layerscout predict" in errors
     assert computed == [3, 3] and not out.exists()
-    stop = 3
+    [broken] = (tmp_path / ".out.csv.layerscout-predict").glob("000001-*")
+    broken.write_bytes(b"")
+    stop = 4
     code, _, errors = run("predict", model, source, "-q", "-o", out)
-    assert code == 0 and computed == [3, 3, 1] and "going on with what an earlier run" in errors
+    assert code == 0 and computed == [3, 3, 3, 1] and "going on with what an earlier run" in errors
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert not [*tmp_path.glob(".out*")]
-    stop = 5
+    stop = 6
     assert run("predict", model, source, "-q", "-o", out)[0] == 130
     source.write_text(as_csv(COLUMNS | {"text": ["other", *TEXTS[1:]]}))
     stop = 9
     code, _, errors = run("predict", model, source, "-q", "-o", out)
-    assert code == 0 and "have changed since" in errors and len(computed) == 7
+    assert code == 0 and "have changed since" in errors and len(computed) == 8
 
 
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")

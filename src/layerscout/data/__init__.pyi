@@ -103,5 +103,6 @@ from .words import (
 )
 from .writing import (
     WRITTEN as WRITTEN,
+    join_schemas as join_schemas,
     writing_rows as writing_rows,
 )

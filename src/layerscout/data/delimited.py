@@ -194,7 +194,7 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     empty = 0
     for line, cells in _split_lines(file, dialect):
         if not "".join(cells).strip(BLANK):
-            empty += len(cells) > 1
+            empty += len(cells) > 1 or cells == [""]  # "" alone, and no blank line
             continue
         if not names:
             names = [""] * bool(dialect.row_names) + cells

@@ -130,7 +130,8 @@ def open_records(file: File, records: Records) -> Source:
         for name, value in record.items():  # any object may bring new keys or leave some out
             present.setdefault(name, []).extend([] if value is None else [value])
     if not present:
-        raise InputError(f"{file.name} is empty; it must hold one JSON object per line")
+        what = "a text on each line" if records is text_records else "one JSON object per line"
+        raise InputError(f"{file.name} is empty; it must hold {what}")
     columns = {name: tell_content(some) for name, some in present.items()}
     return Source(file.name, columns, read, stream=stream)
 
@@ -153,7 +154,7 @@ def open_parquet(file: File) -> Source:
         try:
             with raw, ParquetFile(raw) as parquet:
                 yield parquet
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise InputError(f"cannot read {file.name} as Parquet: {first_line(error)}") from error
 
     def read(wanted: Sequence[str]) -> Table:

@@ -78,7 +78,7 @@ class Table:
         """Return some of the rows, by their numbers."""
         places = range(len(self)) if self.rows is None else self.rows
         columns = {name: [some[row] for row in kept] for name, some in self.columns.items()}
-        arrow = None if self.arrow is None else self.arrow.take(kept)
+        arrow = None if self.arrow is None else self.arrow.take(np.array(kept, np.int64))
         return replace(self, columns=columns, rows=[places[row] for row in kept], arrow=arrow)
 
     def fault(self, rule: str, actual: str, column: str, row: int, remedy: str) -> InputError:

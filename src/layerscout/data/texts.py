@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,9 @@ def open_texts(
     if data == "-":
         source = open_stdin(form, None if text is not None else holds_texts)
     elif find_suffix(path) == ".txt" and path.is_file():
-        source = open_records(File.at(path), text_records)
+        if sep is not None:
+            raise InputError(f"`sep` is for fields of CSV and TSV files, got {data}; leave it out")
+        source = open_records(replace(File.at(path), encoding=encoding), text_records)
     else:
         source = [*find(data, form)[2].values()][-1]
     if task is not None and task not in KNOWN:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
@@ -27,20 +28,27 @@ WRITTEN = {
 
 
 @contextmanager
-def writing_rows(file: Path | IO[str], suffix: str, names: Sequence[str]) -> Iterator[Write]:
+def writing_rows(
+    file: Path | IO[str], suffix: str, names: Sequence[str], schema: Any = None
+) -> Iterator[Write]:
     """Yield a function that writes some rows at a time, with columns that are added to theirs.
 
     Args:
         file: where they go.
         suffix: one of `WRITTEN`, which says how.
         names: of the columns that the rows have.
+        schema: of them in Parquet, as `join_schemas` returns it.
     """
     if suffix == ".parquet":
-        with _writing_parquet(file, names) as write:
+        with _writing_parquet(file, schema) as write:
             yield write
         return
     texts = {".jsonl": _write_records, ".conll": _write_words}
-    stream = file.open("w", encoding="utf-8", newline="") if isinstance(file, Path) else file
+    stream = (  # JSON has halves of surrogate pairs escaped, as in names of columns
+        file.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+        if isinstance(file, Path)
+        else file
+    )
     try:
         yield (
             texts[suffix](stream, names)
@@ -55,7 +63,9 @@ def writing_rows(file: Path | IO[str], suffix: str, names: Sequence[str]) -> Ite
 
 def _write_cells(stream: IO[str], names: Sequence[str], delimiter: str) -> Write:
     """Write CSV or TSV; lists are JSON in their cells."""
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    # Before Python 3.13 a CR is quoted only where lines end in one.
+    lines = SimpleNamespace(write=lambda line: stream.write(f"{line[:-2]}\n"))
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")
     headed = False
 
     def write(table: Table, added: Added) -> None:
@@ -100,21 +110,51 @@ def _write_records(stream: IO[str], names: Sequence[str]) -> Write:
 
 
 def _write_words(stream: IO[str], names: Sequence[str]) -> Write:
-    """Write a word a line with its tags, the predicted one last."""
+    """Write a word a line, which is added first, with its tags, the predicted one last."""
 
     def write(table: Table, added: Added) -> None:
-        own = [table.columns[name] for name in names if name in table.columns]
-        for *lists, tags in zip(*own, added["prediction"], strict=True):
+        own = [table.columns[name] for name in names if name in table.columns.keys() - added]
+        words, predicted = added.values()
+        for row, *lists, tags in zip(words, *own, predicted, strict=True):
             alike = [some for some in lists if isinstance(some, list) and len(some) == len(tags)]
-            lines = ("\t".join(map(str, word)) for word in zip(*alike, tags, strict=True))
+            lines = ("\t".join(map(str, word)) for word in zip(row, *alike, tags, strict=True))
             stream.write("\n".join(lines) + "\n\n")
 
     return write
 
 
+def join_schemas(before: Any, table: Table) -> Any:
+    """Return the schema of Parquet that fits some rows and those before; None where none are.
+
+    Raises:
+        InputError: if none does.
+    """
+    import pyarrow as pa
+
+    with _fitting(table):
+        own = pa.table(dict(table.columns)).schema if table.arrow is None else table.arrow.schema
+        if before is None or own.equals(before):
+            return own
+        return pa.unify_schemas([before, own], promote_options="permissive")
+
+
 @contextmanager
-def _writing_parquet(path: Any, names: Sequence[str]) -> Iterator[Write]:
-    """Write Parquet; what is of Parquet keeps its types, else the first rows tell them."""
+def _fitting(table: Table) -> Iterator[None]:
+    """Turn what Arrow says of rows that it cannot hold into one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InputError(
+            f"the rows of {table.name} do not fit into Parquet: {first_line(error)}; name a "
+            ".jsonl file with --output"
+        ) from error
+
+
+@contextmanager
+def _writing_parquet(path: Any, schema: Any) -> Iterator[Write]:
+    """Write Parquet; what is of Parquet keeps its types."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
@@ -123,23 +163,19 @@ def _writing_parquet(path: Any, names: Sequence[str]) -> Iterator[Write]:
     def write(table: Table, added: Added) -> None:
         nonlocal writer
         gaps = [None] * len(table)
-        try:
-            if table.arrow is not None:
+        with _fitting(table):
+            if table.arrow is not None and table.arrow.schema.equals(schema):
                 rows = pa.Table.from_batches([table.arrow])
             else:
-                rows = pa.table({name: table.columns.get(name, gaps) for name in names})
+                columns = [pa.array(table.columns.get(f.name, gaps), f.type) for f in schema]
+                rows = pa.table(columns, schema=schema)
             for name, column in added.items():
                 kind = None
                 if not isinstance(column, np.ndarray):
                     kind = pa.list_(pa.string()) if isinstance(column[0], list) else pa.string()
                 rows = rows.append_column(name, pa.array(column, kind))
             writer = writer or ParquetWriter(path, rows.schema)
-            writer.write_table(rows.cast(writer.schema))
-        except (pa.ArrowException, ValueError) as error:
-            raise InputError(
-                f"the rows of {table.name} do not fit into Parquet: {first_line(error)}; name a "
-                ".jsonl file with --output"
-            ) from error
+            writer.write_table(rows)
 
     try:
         yield write

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ class Predictor:
         max_length: tokens of an input at the most.
     """
 
-    model: Any
-    encoder: Encoder
+    model: Any = field(repr=False)
+    encoder: Encoder = field(repr=False)
     kind: Kind
     labels: tuple[str, ...]
     max_length: int
@@ -96,25 +97,28 @@ class Predictor:
         Raises:
             InputError: if the texts cannot be read, or the logits are not finite.
         """
-        if isinstance(texts, str) or not len(texts):
+        if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1 or not len(texts):
             raise InputError(f"texts must be a list of one or more texts, got {texts!r:.60}")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"every text needs one second text: got {len(texts)} and {len(pairs)}")
         choices, cut = 1, self.max_length
         if self.kind == "token_classification":
             sentences = [words for words in map(_split, texts) if words]
+            _check_strings(chain(*sentences))
             if not sentences:
                 return np.zeros((0, len(self.labels)), np.float32)
             tokens = self.encoder.tokenize_words(sentences, max_length=cut)
             outputs = sum(map(len, sentences))
         elif self.kind == "multiple_choice":
-            choices, outputs = len((pairs or [()])[0]), len(texts)
+            choices, outputs = len([()] if pairs is None else pairs[0]), len(texts)
             if pairs is None or choices < 2 or any(len(row) != choices for row in pairs):
                 raise InputError("every text needs as many choices as the others, two or more")
             firsts = [text for text in texts for _ in range(choices)]
             flat = [choice for row in pairs for choice in row]
+            _check_strings((*firsts, *flat))
             tokens = self.encoder.tokenize(firsts, flat, max_length=cut)
         else:
+            _check_strings((*texts, *(() if pairs is None else pairs)))
             tokens, outputs = self.encoder.tokenize(texts, pairs, max_length=cut), len(texts)
         answers = Targets(np.zeros(outputs, np.int64), choices, np.arange(outputs))
         examples = Examples(tokens, answers, None)
@@ -218,8 +222,22 @@ def find_shares(kind: Kind, logits: np.ndarray) -> np.ndarray:
     return shares
 
 
+def _check_strings(values: Iterable[Any]) -> None:
+    """Raise unless all are strings of valid Unicode."""
+    for value in values:
+        try:
+            str.encode(value)
+        except (TypeError, UnicodeEncodeError):
+            raise InputError(
+                f"texts and words must be strings of valid Unicode, got {value!r:.60}; correct it "
+                "or leave it out"
+            ) from None
+
+
 def _split(text: Any) -> tuple[str, ...]:
     """Return the words of a text: those between spaces, unless they are a list already."""
+    if not isinstance(text, Iterable):
+        raise InputError(f"every text must be a string or a list of words, got {text!r:.60}")
     return tuple(text.split() if isinstance(text, str) else text)
 
 

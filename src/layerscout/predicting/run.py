@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from layerscout.data import WRITTEN, Kind, TextRows, Texts, choose_file, open_texts, writing_rows
+from layerscout.data import (
+    WRITTEN,
+    Kind,
+    TextRows,
+    Texts,
+    choose_file,
+    join_schemas,
+    open_texts,
+    writing_rows,
+)
 from layerscout.errors import InputError
 from layerscout.files import (
     check_output_folder,
@@ -36,6 +47,9 @@ if TYPE_CHECKING:
 # Rows that are sorted by length together, and kept when a run is stopped: below a minute of a base
 # model on two cores.
 CHUNK = 2048
+
+# What is no word on a line of CoNLL.
+NO_WORD = re.compile(r"\A\s*\Z|[\t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -93,15 +107,17 @@ def predict(
     request = resolve_request(PredictRequest, request, options)
     path = _choose_output(texts, output)
     predictor = load(model, base, device=device, precision=precision, max_length=request.max_length)
-    rows = open_texts(texts, predictor.kind, before=_read_settings(model), **_of_reading(request))
+    before = _read_settings(model)
+    rows = open_texts(texts, predictor.kind, before=before, **_of_reading(request))
     suffix = ".csv" if path is None else path.suffix.lower()
-    names, total, warnings = _survey(rows, predictor, request, suffix)
+    names, schema, total, warnings = _survey(rows, predictor, request, suffix)
+    warnings += _compare_pairs(before, rows)
     kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor)
     started = perf_counter()
     with (
         show_progress(progress) as show,
         _opening(path) as file,
-        writing_rows(file, suffix, names) as write,
+        writing_rows(file, suffix, names, schema) as write,
     ):
         advance = _follow_rows(show, total)
         for number, chunk in enumerate(rows.read(CHUNK)):
@@ -111,7 +127,9 @@ def predict(
                 _keep_logits(place, logits)
             else:
                 advance(len(chunk), 0)
-            write(chunk.table, _tabulate(predictor, request, chunk.texts, logits))
+            added = _tabulate(predictor, request, chunk.texts, logits)
+            words = {rows.templates[0].written: chunk.texts} if suffix == ".conll" else {}
+            write(chunk.table, words | added)
     kept.remove()
     log_warnings(__name__, warnings)
     return Predictions(path, total, perf_counter() - started, tuple(warnings))
@@ -143,26 +161,45 @@ def _choose_output(texts: str | Path, output: str | Path | None) -> Path | None:
             f"--output must be {', '.join(dict.fromkeys(WRITTEN.values()))} or - for standard "
             f"output, got {path}"
         )
-    if path.exists() and Path(texts).exists() and path.samefile(texts):
+    above = (path, *path.resolve().parents)
+    if path.exists() and Path(texts).exists() and any(one.samefile(texts) for one in above):
         raise InputError(f"--output {path} would replace the texts; name another file")
     check_output_folder(path.parent, path.name)
     return path
 
 
 def _read_settings(model: str | Path) -> dict[str, Any] | None:
-    """Return what was read in the tuning of a model, where its `result.json` is beside it."""
+    """Return what was read in the tuning of a model, where its `result.json` is beside it.
+
+    The columns are those that were read, unless the task had a name, which then stands for them.
+    """
     with suppress(OSError, ValueError, LookupError, TypeError):
-        return dict(read_json(Path(find_model(model)).parent / "result.json")["settings"])
+        about = read_json(Path(find_model(model)).parent / "result.json")
+        columns = about["task"]["columns"]
+        named = about["settings"] if about["settings"]["task"] is not None else columns
+        read = {name: named.get(name) for name in ("task", "text", "text_pair")}
+        return read | {"pairs": "text_pair" in columns}
     return None
+
+
+def _compare_pairs(before: dict[str, Any] | None, rows: TextRows) -> list[str]:
+    """Warn if single texts were tuned on and pairs are read, or the other way round."""
+    pairs = len(rows.templates) > 1
+    if before is None or rows.kind == "multiple_choice" or before["pairs"] == pairs:
+        return []
+    was, now = ("single texts", "pairs") if pairs else ("pairs of texts", "single texts")
+    return [
+        f"the model was tuned on {was}, and {rows.source.name} is read as {now}; see --text-pair"
+    ]
 
 
 def _survey(
     rows: TextRows, predictor: Predictor, request: PredictRequest, suffix: str
-) -> tuple[list[str], int, list[str]]:
+) -> tuple[list[str], Any, int, list[str]]:
     """Read all rows once, so that no fault shows only after hours of work.
 
     Returns:
-        The names of their columns, how many rows there are, and warnings.
+        The names of their columns, their schema in Parquet, how many rows there are, and warnings.
 
     Raises:
         InputError: if they cannot be read or written so.
@@ -177,6 +214,7 @@ def _survey(
         if not rows.holds_words:
             raise InputError("CoNLL is written of lists of words; name a .jsonl file with --output")
     names: dict[str, None] = {}
+    schema = None
     total = blank = 0
     notes: tuple[str, ...] = ()
     chunk = None
@@ -185,6 +223,14 @@ def _survey(
         total += len(chunk)
         blank += sum(not text or (isinstance(text, str) and text.isspace()) for text in chunk.texts)
         notes = chunk.table.notes
+        if suffix == ".parquet":
+            schema = join_schemas(schema, chunk.table)
+        words = chain(*chunk.texts) if suffix == ".conll" else ()
+        if (odd := next(filter(NO_WORD.search, words), None)) is not None:
+            raise InputError(
+                f"words in CoNLL must not be blank or hold tabs and line ends, {rows.source.name} "
+                f"has {odd!r:.60}; name a .jsonl file with --output"
+            )
     if chunk is None:
         raise InputError(f"{rows.source.name} has no rows with a text")
     one = 1 if chunk.pairs is None or predictor.kind != "multiple_choice" else len(chunk.pairs[0])
@@ -198,7 +244,7 @@ def _survey(
     warnings = [*notes]
     if blank:
         warnings.append(f"{blank:,} of {total:,} rows of {rows.source.name} have an empty text")
-    return list(names), total, warnings
+    return list(names), schema, total, warnings
 
 
 def _tabulate(
@@ -297,7 +343,7 @@ class Kept:
 def _read_logits(path: Path | None) -> np.ndarray | None:
     """Return the logits that were kept of a chunk, if they were."""
     if path is not None:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, EOFError):
             return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
     return None
 

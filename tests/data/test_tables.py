@@ -359,7 +359,7 @@ VALUES = st.sampled_from(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
     ]
 )
-COLUMNS = VALUES.flatmap(
+NULLABLE = VALUES.flatmap(
     lambda value: st.sampled_from(
         [
             value,
@@ -371,7 +371,7 @@ COLUMNS = VALUES.flatmap(
 ).flatmap(lambda value: st.lists(value, max_size=20))
 
 
-@given(COLUMNS)
+@given(NULLABLE)
 @example([True, False, False, True])
 @example([None, True])
 @example([None, "é", ""])

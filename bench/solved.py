@@ -424,7 +424,7 @@ def tabulate_demo(folder: Path) -> str:
         (TOP, value, taken),
         (f"free head, solved on state {free['state']}", free["value"], free["seconds"]),
         (f"tuned {content['plan']['notation']}", free["trained"], tuned),
-        ("full fine-tuning", other[content["keep"]]["value"], full),
+        ("full fine-tuning, head solved", other[content["keep"]]["value"], full),
     ]
     rows = [[way, f"{reached:.3f}", f"{seconds:.1f}"] for way, reached, seconds in ways]
     return table(["", "accuracy", "seconds"], rows)

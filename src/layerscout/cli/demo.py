@@ -72,7 +72,7 @@ def _tell(content: Mapping[str, Any]) -> None:
         ("counting words (tf-idf)", words["value"], words["seconds"]),
         (f"free head, solved on state {free['state']}", free["value"], free["seconds"]),
         (f"tuned {content['plan']['notation']}", free["trained"], tuned),
-        ("full fine-tuning", other[content["keep"]]["value"], full),
+        ("full fine-tuning, head solved", other[content["keep"]]["value"], full),
     ]
     rows = [[way, f"{value:.3f}", f"{seconds:.1f}"] for way, value, seconds in ways]
     console = EscapingConsole()

@@ -21,13 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.data import evaluate, find_difference
 from layerscout.scores import TRAINED, calibrate, measure_calibration
-from measuring import Section, grid_options, table, write_page
+from measuring import Section, grid_options, list_models, run_grid, table, write_page
 from solved import read_records
 from starts import PLANS, Cell, load, say, spread
 
@@ -102,8 +100,7 @@ def run_all(given: argparse.Namespace) -> None:
     """Run what is not among the records, until the time is over."""
     until, records = time.time() + 3600 * given.hours, given.records
     done = {tuple(one[name] for name in (*NAMES, "kind")) for one in read_records(records)}
-    models = {"MiniLM": given.shared / "models" / "all-MiniLM-L6-v2"}
-    models |= {"mpnet-base": given.mpnet} if given.mpnet else {}
+    models = list_models(given, *PLANS)
     for cell, kind in product(list_cells([*models]), (AUTO, NAMED)):
         if (*astuple(cell), kind) in done:
             continue
@@ -350,13 +347,7 @@ geometric mean: above 1 where the model is not sure enough."""
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    given = grid_options(__doc__, RECORDS, hours=2.0).parse_args()
-    if given.write is not None:
-        write(given.records, given.write)
-        return
-    run_all(given)
+    run_grid(grid_options(__doc__, RECORDS, hours=2.0), run_all, write)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from transformers.utils import logging
 
 import layerscout as ls
 from frontier import BLOCKS, MINILM, MPNET, PEERS, start
@@ -42,7 +40,7 @@ from layerscout.tuning.solving import find_form
 from layerscout.tuning.stages import Hooks, compute_trunk
 from layerscout.tuning.staging import Labelled, _train_stage
 from layerscout.tuning.stepping import Run
-from measuring import Section, grid_options, table, write_page
+from measuring import Section, grid_options, list_models, run_grid, table, write_page
 from solved import BEST, RECORDS as SOLVED, TASKS, TOP, WORDS, Texts, pack, read_records, unpack
 from starts import Cell, say, spread
 
@@ -258,8 +256,7 @@ def run_all(given: argparse.Namespace) -> None:
     """Run what is not among the records, until the time is over."""
     until = time.time() + 3600 * given.hours
     done = {tuple(one[name] for name in KEY) for one in read_records(given.records)}
-    folders = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2"}
-    folders |= {MPNET: given.mpnet} if given.mpnet else {}
+    folders = list_models(given, MINILM, MPNET)
     encoders: dict[str, ls.Encoder] = {}
     tasks: dict[str, Texts] = {}
     last: tuple[Any, Drawn] | None = None
@@ -565,15 +562,9 @@ def write(records: Path, path: Path) -> None:
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    torch.set_num_threads(1)
     parser = grid_options(__doc__, RECORDS, hours=4.0)
     parser.add_argument("--peers", type=Path, default=Path(".venv/peers"))
-    given = parser.parse_args()
-    if given.write is not None:
-        write(given.records, given.write)
-        return
-    run_all(given)
+    run_grid(parser, run_all, write)
 
 
 if __name__ == "__main__":

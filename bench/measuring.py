@@ -168,6 +168,27 @@ def grid_options(page: str | None, records: Path, hours: float) -> argparse.Argu
     return parser
 
 
+def run_grid(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], None],
+    write: Callable[[Path, Path], None],
+) -> None:
+    """Run such a benchmark on one thread, or write its page from the records, as is asked for."""
+    logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    given = parser.parse_args()
+    if given.write is not None:
+        write(given.records, given.write)
+    else:
+        run(given)
+
+
+def list_models(given: argparse.Namespace, minilm: str, mpnet: str) -> dict[str, Path]:
+    """Return where the models of such a benchmark are, by name; mpnet-base if it is given."""
+    models = {minilm: given.shared / "models" / "all-MiniLM-L6-v2"}
+    return models | ({mpnet: given.mpnet} if given.mpnet else {})
+
+
 def machine(device: str = "cpu") -> str:
     """Name the machine, the device that models run on, and the versions."""
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()

@@ -8,6 +8,7 @@ validation rows choose for each start. A line of JSON for each run, with what it
 one is not run again. One thread; seconds are of the processor.
 """
 
+import argparse
 import json
 import sys
 import time
@@ -19,9 +20,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.stats import t
-from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.data import Task, evaluate, find_difference
@@ -31,7 +30,7 @@ from layerscout.states import DEFAULT_LIMIT, pool_states, predict
 from layerscout.tuning import starting
 from layerscout.tuning.resolve import encode_split
 from layerscout.tuning.solving import deal
-from measuring import Section, grid_options, table, write_page
+from measuring import Section, grid_options, list_models, run_grid, table, write_page
 
 RECORDS = Path(__file__).parent / "starts" / "records.jsonl"
 PLANS = {"MiniLM": "(3,4,4)", "mpnet-base": "(9,10,10)"}
@@ -190,8 +189,10 @@ def train(
     return found | judge(task, metric, outputs)
 
 
-def run_all(shared: Path, records: Path, models: Mapping[str, Path], until: float) -> None:
+def run_all(given: argparse.Namespace) -> None:
     """Run what is not among the records, until the time is over."""
+    until, records = time.time() + 3600 * given.hours, given.records
+    models = list_models(given, *PLANS)
     lines = records.read_text().splitlines() if records.exists() else []
     names = ("model", "task", "rows", "seed", "plan", "contender", "rate")
     done = {tuple(json.loads(line)[name] for name in names) for line in lines}
@@ -202,7 +203,7 @@ def run_all(shared: Path, records: Path, models: Mapping[str, Path], until: floa
             continue
         if cell.model not in encoders:
             encoders[cell.model] = Encoder.load(models[cell.model])
-        encoder, metric, task = encoders[cell.model], TASKS[cell.task], load(shared, cell)
+        encoder, metric, task = encoders[cell.model], TASKS[cell.task], load(given.shared, cell)
         for plan, contender, rate in works:
             if time.time() > until:
                 return
@@ -426,15 +427,7 @@ def write(records: Path, path: Path) -> None:
 
 
 def main() -> None:
-    logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    given = grid_options(__doc__, RECORDS, hours=6.0).parse_args()
-    if given.write is not None:
-        write(given.records, given.write)
-        return
-    models = {"MiniLM": given.shared / "models" / "all-MiniLM-L6-v2"}
-    models |= {"mpnet-base": given.mpnet} if given.mpnet else {}
-    run_all(given.shared, given.records, models, time.time() + 3600 * given.hours)
+    run_grid(grid_options(__doc__, RECORDS, hours=6.0), run_all, write)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import layerscout as ls
+from layerscout.cli.demo import list_ways
 from layerscout.data import draw_examples, find_interval, require_validation
 from layerscout.models import Encoder, can_average, norm_means
 from layerscout.scores import (
@@ -417,15 +418,8 @@ def tabulate_demo(folder: Path) -> str:
     predicted = regression.fit(H, task.train.labels).predict(test)
     value = float((predicted == held.labels).mean())
     taken = time.perf_counter() - started
-    words, free, other = content["baselines"]["tf-idf"], content["free"], content["against"]
-    tuned, full = (each["seconds"]["trunk"] + each["seconds"]["train"] for each in (content, other))
-    ways = [
-        (WORDS, words["value"], words["seconds"]),
-        (TOP, value, taken),
-        (f"free head, solved on state {free['state']}", free["value"], free["seconds"]),
-        (f"tuned {content['plan']['notation']}", free["trained"], tuned),
-        ("full fine-tuning, head solved", other[content["keep"]]["value"], full),
-    ]
+    (_, *words), *others = list_ways(content)
+    ways = [(WORDS, *words), (TOP, value, taken), *others]
     rows = [[way, f"{reached:.3f}", f"{seconds:.1f}"] for way, reached, seconds in ways]
     return table(["", "accuracy", "seconds"], rows)
 

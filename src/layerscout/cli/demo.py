@@ -66,17 +66,21 @@ def demo(
 
 def _tell(content: Mapping[str, Any]) -> None:
     """Print what four ways to a classifier reach on the same rows, and how long they take."""
+    rows = [[way, f"{value:.3f}", f"{seconds:.1f}"] for way, value, seconds in list_ways(content)]
+    console = EscapingConsole()
+    console.print()
+    trained, held = content["task"]["examples_used"], content["free"]["examples"]
+    say(console, f"trained on the same {trained:,} sentences, on {held:,} others:", "bold")
+    print_rows(console, ["", content["metric"], "seconds"], rows, {0})
+
+
+def list_ways(content: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """List four ways to a classifier, each with its metric on the same rows and its seconds."""
     words, free, other = content["baselines"]["tf-idf"], content["free"], content["against"]
     tuned, full = (each["seconds"]["trunk"] + each["seconds"]["train"] for each in (content, other))
-    ways = [
+    return [
         ("counting words (tf-idf)", words["value"], words["seconds"]),
         (f"free head, solved on state {free['state']}", free["value"], free["seconds"]),
         (f"tuned {content['plan']['notation']}", free["trained"], tuned),
         ("full fine-tuning, head solved", other[content["keep"]]["value"], full),
     ]
-    rows = [[way, f"{value:.3f}", f"{seconds:.1f}"] for way, value, seconds in ways]
-    console = EscapingConsole()
-    console.print()
-    trained, held = content["task"]["examples_used"], free["examples"]
-    say(console, f"trained on the same {trained:,} sentences, on {held:,} others:", "bold")
-    print_rows(console, ["", content["metric"], "seconds"], rows, {0})

@@ -85,7 +85,7 @@ def predict(
     """Write the rows of a file with what a tuned model predicts for each.
 
     They keep their order and columns; "prediction" and the probabilities are added. Memory does not
-    grow with the file. A run that was stopped goes on where it was when it is started again.
+    grow with the file. A run that was stopped resumes when it is started again.
 
     Args:
         model: as for `layerscout.load`.

@@ -190,13 +190,13 @@ def _train_stage(
         name: of its snapshots.
         place: which of the stages it is, from 1.
     """
-    rate, number, until = run.learning_rate, place, next(hooks.deadlines)
+    rate, until = run.learning_rate, next(hooks.deadlines)
     assert rate is not None, "it is trained"
     plan, settings, examples = rated.choice.plan, tuning.settings, labelled.examples
     model = start_model(tuning, plan, run.seed, find_classifier(tuning)).model
     output, layer = find_output(model)
     steps = labelled.share_steps(settings.steps(len(tuning.training)))
-    own, started = steps[number - 1], perf_counter()
+    own, started = steps[place - 1], perf_counter()
     with ExitStack() as within:
         within.enter_context(use_seed(run.seed))
         if settings.loss == "contrastive":
@@ -208,7 +208,7 @@ def _train_stage(
         stepper = Stepper(tuning.encoder, model, examples, settings, factors, run.seed)
         snapshots = None
         if hooks.snapshots is not None:
-            snapshots = RunSnapshots(hooks.snapshots.folder / f"{name}-stage-{number}")
+            snapshots = RunSnapshots(hooks.snapshots.folder / f"{name}-stage-{place}")
             snapshots.restore(run, stepper)
         if not run.curve and not run.diverged:
             losses: list[float] = []
@@ -220,7 +220,7 @@ def _train_stage(
                     run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {own}")
                     break
                 label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
-                hooks.show(label, sum(steps[: number - 1]) + len(losses), sum(steps))
+                hooks.show(label, sum(steps[: place - 1]) + len(losses), sum(steps))
                 if len(losses) < own and is_over(until):
                     run.stopped = f"the time was over after step {len(losses)} of {own}"
                     break

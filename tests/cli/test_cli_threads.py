@@ -69,14 +69,17 @@ def test_fewer_threads_are_advised_where_others_need_the_cores(
 
 
 def test_waiting_is_passive_unless_the_environment_says_how(monkeypatch):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"):
         monkeypatch.setenv(name, "")  # so that it is as before in the end
         monkeypatch.delenv(name)
     wait_passively()
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "4"
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "20")
     wait_passively()
     assert os.environ["OMP_WAIT_POLICY"] == "active"
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "20"
     monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
     wait_passively()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64
 
 from layerscout.errors import InputError
@@ -26,14 +24,13 @@ from layerscout.scores import (
     find_rare,
     find_rare_labels,
     find_separable,
+    map_at_once,
     measure_gaps,
 )
 from layerscout.states import States
 
 # Names of rare classes that a warning lists for a score.
 NAMED = 5
-
-T = TypeVar("T")
 
 # An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
 # the whole score is refused.
@@ -147,7 +144,7 @@ def estimate_states(
             raise entry
         return entry if isinstance(entry, Estimate) else None
 
-    return list(_map_states(states, estimate))
+    return list(map_at_once(estimate, range(len(states))))
 
 
 def score_states(
@@ -210,7 +207,7 @@ def score_states(
         return entries
 
     rows = []
-    for row in _map_states(states, score_state):
+    for row in map_at_once(score_state, range(len(states))):
         rows.append(row)
         if progress:
             progress(len(rows), len(states))
@@ -361,19 +358,3 @@ def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[in
 def _value_of(entry: Any) -> float | None:
     value: float | None = entry.value if isinstance(entry, Estimate) else entry
     return value
-
-
-def _map_states(states: States, score: Callable[[int], T]) -> Iterator[T]:
-    """Yield `score(s)` for every state in order, on as many threads as torch uses.
-
-    The products of a single state are too small for several threads; several states are not.
-    """
-    from threadpoolctl import threadpool_limits
-
-    threads = torch.get_num_threads()
-    own: Any = {"initializer": torch.set_num_threads, "initargs": (1,)}  # of each thread
-    try:
-        with threadpool_limits(1), ThreadPoolExecutor(min(threads, len(states)), **own) as pool:
-            yield from pool.map(score, range(len(states)))
-    finally:
-        torch.set_num_threads(threads)  # what threads that start later will have, too

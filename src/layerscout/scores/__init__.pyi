@@ -88,5 +88,6 @@ from .table import (
     name_score as name_score,
     read_score_keys as read_score_keys,
 )
+from .threads import map_at_once as map_at_once
 from .variability import Debiased as Debiased
 from .words import MOST_TEXTS as MOST_TEXTS, predict_from_words as predict_from_words

@@ -7,9 +7,10 @@ serves all shrinkages. Of words, multinomial logistic regression contends beside
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -19,12 +20,17 @@ from layerscout.scores.calibration import calibrate, find_losses
 from layerscout.scores.quality import measure_quality
 from layerscout.scores.regression import regress, share
 from layerscout.scores.score import StatesLike
+from layerscout.scores.threads import map_at_once
 from layerscout.scores.tridiagonal import Tridiagonal
+
+T = TypeVar("T")
 
 # Shares of the covariance that is shrunken towards a multiple of the identity.
 SHRINKAGES = (0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 # States that are solved: the best by ridge regression, a fit of which serves all folds.
 SHORTLIST = 3
+# Rows of which several states are in memory at once; the products of more keep all threads busy.
+FEW_ROWS = 5000
 # Features have a deviation of 1: a smaller variance within classes, in the mean, is rounding.
 ALIKE = 1e-10
 # States are float32: a smaller deviation, as a share of the mean, is rounding.
@@ -162,11 +168,11 @@ def solve_head(
     def read(s: int) -> np.ndarray:
         return np.asarray(states[s], np.float64)
 
-    candidates: list[_Candidate] = []
-    for s in chosen:
-        H = read(s)
-        if _tells_apart(H):
-            candidates += _leave_out(s, H, *asked, solve, [(each, None) for each in SHRINKAGES])
+    def leave_out(s: int) -> list[_Candidate]:
+        settings, H = [(each, None) for each in SHRINKAGES], read(s)
+        return _leave_out(s, H, *asked, solve, settings) if _tells_apart(H) else []
+
+    candidates = [each for some in _map_states(leave_out, chosen, y) for each in some]
     if not candidates:
         return None
     if tags is not None and bias:
@@ -349,21 +355,27 @@ def _tells_apart(H: np.ndarray) -> bool:
     return bool(np.isfinite(H).all() and (H.std(axis=0) > TOLD * np.abs(H.mean(axis=0))).any())
 
 
+def _map_states(compute: Callable[[int], T], states: Sequence[int], y: np.ndarray) -> Iterator[T]:
+    return map_at_once(compute, states) if len(y) <= FEW_ROWS else map(compute, states)
+
+
 def _shortlist(
     states: StatesLike | Sequence[np.ndarray], y: np.ndarray, folds: np.ndarray, metric: str
 ) -> list[int]:
     """Return the states, in order, whose ridge regression is best on rows left out."""
-    values: dict[int, float] = {}
-    for s in range(len(states)):
-        H, of, examples = np.asarray(states[s], np.float64), folds, None
+
+    def measure(s: int) -> float | None:
+        H, right, of, examples = np.asarray(states[s], np.float64), y, folds, None
         if H.ndim == 3:  # each choice by itself, and then the one that looks right most
             examples = np.repeat(np.arange(len(H)), H.shape[1])
             right = (np.arange(H.shape[1]) == y[:, None]).ravel().astype(np.int64)
             H, of = H.reshape(-1, H.shape[2]), folds[examples]
-        if np.isfinite(H).all():
-            value = measure_quality(H, y if examples is None else right, of, metric, examples).value
-            if value is not None:
-                values[s] = value
+        if not np.isfinite(H).all():
+            return None
+        return measure_quality(H, right, of, metric, examples).value
+
+    measured = enumerate(_map_states(measure, range(len(states)), y))
+    values = {s: value for s, value in measured if value is not None}
     return sorted(sorted(values, key=lambda s: (-values[s], s))[:SHORTLIST])
 
 

@@ -104,7 +104,7 @@ def follow_examples(show: Show, stage: str, lengths: np.ndarray, choices: int = 
 def write_duration(seconds: float) -> str:
     """Write how long something takes, about."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(1.0, seconds):.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:,.0f} days"

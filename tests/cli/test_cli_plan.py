@@ -117,6 +117,27 @@ def test_the_budget_and_the_strategy_decide(run, scanned, tmp_path):
     assert cheapest["long"] < cheapest["large"]
 
 
+@pytest.mark.parametrize(
+    "passed", [{"texts": 64, "seconds": 20.0}, {"texts": 0, "seconds": 0.0}, {}, {"texts": "a"}]
+)
+def test_times_follow_from_the_speed_of_the_scan(run, changed, passed):
+    folder = changed(passed=passed)
+    printed = run("plan", folder)[1]
+    content = json.loads((folder / "plan.json").read_text())
+    costs = [(one["cost"]["train"], one["seconds"]) for one in (content, *content["options"])]
+    if passed.get("seconds"):
+        model, T = content["model"], content["work"]["tokens"]
+        d, f = model["hidden_size"], model["feed_forward"]
+        flops = model["blocks"] * (T * 2 * (4 * d * d + 2 * d * f) + 4 * T * T * d)
+        assert all(s == pytest.approx(cost / flops / 64 * 20) for cost, s in costs)
+        assert f"; its training takes about {costs[0][1] / 60:.0f} min\n" in printed
+        assert f" {costs[1][1] / 3600:.1f} h " in printed  # full fine-tuning
+    else:
+        assert all(seconds is None for _, seconds in costs)
+    assert ("its training takes about" in printed) == bool(passed.get("seconds"))
+    assert ("cheaper" in printed) != bool(passed.get("seconds"))
+
+
 def test_json_alone_on_standard_output(run, scanned, tmp_path):
     code, printed, _ = run("plan", scanned, "-o", tmp_path, "--json", "--method", "full")
     assert code == 0 and printed == (tmp_path / "plan.json").read_text()

@@ -81,6 +81,7 @@ def test_states_are_the_encoder_s(family):
     assert (computed.cached, result.cached, never.cached) == (set(), set(BOTH), set())
     for one in (computed, result, never):
         assert tuple(one.states) == BOTH
+        assert one.passed[0] == len(TEXTS) and one.passed[1] > 0
         assert one.warning is None
         check(one, family)
 
@@ -143,6 +144,7 @@ def test_examples_are_found_in_whatever_company_they_were_kept(encoder, case, mo
     assert len(list_cache()) == before + (2 if missing else 0)
     again = pool_states(encoder, tokens, limit=LIMIT)
     assert again.cached == {"mean"} and len(run) == missing
+    assert again.passed == result.passed and result.passed[0] >= len(TEXTS)
     check(result, encoder)
     assert np.array_equal(read(again.states["mean"]), read(result.states["mean"]))
 

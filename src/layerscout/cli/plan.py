@@ -10,6 +10,7 @@ import typer
 from layerscout.cli.console import loading, open_report, print_table, say, say_heading, say_next
 from layerscout.cli.groups import Printing, check_outputs, interruptible
 from layerscout.plans import PlanRequest
+from layerscout.progress import write_duration
 
 if TYPE_CHECKING:
     from layerscout.scanning import Planning
@@ -50,9 +51,11 @@ def _report(result: Planning, folder: Path, printing: Printing) -> None:
     for line in reporting.describe_training_cost(content):
         say(console, line)
     print_table(console, reporting.tabulate_plans(content, vars(result.full)))
-    for line in reporting.explain_plans(result.shown):
+    for line in reporting.explain_plans(content, result.shown):
         say(console, line)
-    say(console, f"plan {content['plan']['notation']}: {content['reason']}", "bold green")
+    seconds = content["seconds"]
+    took = "" if seconds is None else f"; its training takes about {write_duration(seconds)}"
+    say(console, f"plan {content['plan']['notation']}: {content['reason']}{took}", "bold green")
     for line in reporting.describe_untying(content):
         say(console, line)
     say(console, f"wrote {folder / 'plan.json'}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerscout.plans import METHODS
+from layerscout.progress import write_duration
 from layerscout.reporting.content import Table
 from layerscout.reporting.scores import (
     choose_leading,
@@ -207,7 +208,7 @@ def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table
         full: the cost of full fine-tuning, which the shares are of.
     """
     rows: list[list[str]] = []
-    marked = set()
+    marked, timed = set(), content["seconds"] is not None
     for option in content["options"]:
         cost, value = option["cost"], option["value"]
         millions = cost["trainable"] / 1e6
@@ -220,25 +221,29 @@ def tabulate_plans(content: Mapping[str, Any], full: Mapping[str, Any]) -> Table
                 f"{millions:.1f}M" if millions >= 1 else f"{1000 * millions:.0f}k",
                 f"{cost['trainable'] / full['total']:.0%}",
                 f"{option['relative']:.1%}",
-                f"{1 / option['relative']:.1f}x",
+                write_duration(option["seconds"]) if timed else f"{1 / option['relative']:.1f}x",
                 f"{cost['inference'] / full['inference']:.0%}",
                 f"{'-' if value is None else f'{value:.3g}'} @{option['state']:>2}",
                 "◆" if option["efficient"] else "",
             ]
         )
-    columns = ["strategy", "plan", "trained", "", "train", "cheaper", "infer", "score", ""]
+    columns = ["strategy", "plan", "trained", "", "train", "time" if timed else "cheaper"]
+    columns += ["infer", "score", ""]
     return Table("", columns, rows, frozenset(marked), frozenset({1}), mark="")
 
 
-def explain_plans(score: str | None) -> list[str]:
+def explain_plans(content: Mapping[str, Any], score: str | None) -> list[str]:
     """Explain the columns of the table of strategies.
 
     Args:
+        content: the content of `plan.json`.
         score: the name of the one that the table shows, if any.
     """
+    speed = "at the speed at which the states of the scan were computed"
     return [
         "(b, t, h): tune blocks b to t, with the head on state h, the output of block h",
         "train, infer: FLOPs, as a share of full fine-tuning's",
+        *([] if content["seconds"] is None else [f"time: about, of the training alone, {speed}"]),
         *([] if score is None else [f"score: {score} @ the state that the plan is built on"]),
         "◆ what auto chooses when the budget is exactly the cost of that plan",
     ]

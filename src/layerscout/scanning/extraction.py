@@ -39,6 +39,7 @@ class Extracted:
         states: by pooling, where they were kept.
         moments: where they were added up.
         warnings: what the reader of the scores should know.
+        passed: texts that the encoder ran on, now or when states were kept, and its seconds.
     """
 
     lengths: np.ndarray
@@ -49,6 +50,7 @@ class Extracted:
     states: Mapping[Pooling, States] = field(default_factory=dict)
     moments: Moments | None = None
     warnings: tuple[str, ...] = ()
+    passed: tuple[int, float] = (0, 0.0)
 
     def __add__(self, other: Extracted) -> Extracted:
         """Return what was read of the rows of this, followed by those of the other."""
@@ -64,6 +66,7 @@ class Extracted:
             {pooling: states + other.states[pooling] for pooling, states in self.states.items()},
             moments,
             tuple(dict.fromkeys(self.warnings + other.warnings)),
+            (self.passed[0] + other.passed[0], self.passed[1] + other.passed[1]),
         )
 
 
@@ -125,7 +128,7 @@ class Extractor:
         if rows is not None and split.words is not None:
             tokens = tokens.select(rows)
         states: Mapping[Pooling, States] = {}
-        moments, warnings = None, tuple[str, ...]()
+        moments, warnings, passed = None, tuple[str, ...](), (0, 0.0)
         if keep:
             with self.timed("forward"):
                 pooled = pool_states(
@@ -138,8 +141,11 @@ class Extractor:
                     stage=stage,
                 )
             states, warnings = pooled.states, (pooled.warning,) if pooled.warning else ()
+            passed = pooled.passed
         elif classes is not None:
+            before = self.seconds.get("forward", 0.0)
             moments = self._add_up(tokens, classes, stage)
+            passed = len(tokens), self.seconds["forward"] - before
         return Extracted(
             tokens.lengths,
             tokens.truncated,
@@ -149,6 +155,7 @@ class Extractor:
             states,
             moments,
             warnings,
+            passed,
         )
 
     def _add_up(self, tokens: Tokens, classes: Classes, stage: str) -> Moments:

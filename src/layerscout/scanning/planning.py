@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from layerscout.plans import (
     Settings,
     Work,
     apply_method,
+    block_flops,
     check_tied,
     check_untied,
     choose,
@@ -99,6 +101,22 @@ class Planning:
         """The cost of full fine-tuning, for as long as other plans."""
         return full_cost(self.shape, self.work)
 
+    @cached_property
+    def speed(self) -> float | None:
+        """FLOPs a second of the passes that the scan's states come from; None if not known."""
+        passed, tokens = self.scan.passed, self.work.tokens
+        with suppress(KeyError, TypeError, ZeroDivisionError):
+            flops = passed["texts"] * self.shape.blocks * block_flops(self.shape, tokens)
+            return float(flops / passed["seconds"]) or None
+        return None
+
+    def expect(self, cost: Cost) -> float | None:
+        """Return about how many seconds a training of that cost takes; None if not known.
+
+        Steps have about as many FLOPs a second as passes (bench/limits.py).
+        """
+        return None if self.speed is None else cost.train / self.speed
+
     @property
     def shown(self) -> str | None:
         """The score of states that is shown beside the strategies, if there is one."""
@@ -128,6 +146,7 @@ class Planning:
             | {
                 "plan": option.plan.as_dict(),
                 "value": None if values is None else values[option.state],
+                "seconds": self.expect(option.cost),
             }
             for option in self.options
         ]
@@ -150,6 +169,7 @@ class Planning:
             **({"method_options": method_options} if method_options else {}),
             "untie": self.untie,
             "cost": asdict(self.cost),
+            "seconds": self.expect(self.cost),
             "options": listed,
         }
 

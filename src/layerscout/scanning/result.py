@@ -43,6 +43,8 @@ class Scan:
         diagnostics: how smooth the curves are and how well the scores agree, with each other and
             with the probe.
         stability: how the ranks move over further checkpoints of the model, if there are any.
+        passed: how many "texts" the model ran on for it, now or when their states were kept, and
+            in how many "seconds"; empty where that is not known.
     """
 
     model: Mapping[str, Any]
@@ -53,6 +55,7 @@ class Scan:
     seconds: Mapping[str, float]
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     stability: Mapping[str, Any] | None = None
+    passed: Mapping[str, Any] = field(default_factory=dict)
 
     def best(self, score: str | None = None) -> int | None:
         """Return ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.
@@ -199,7 +202,9 @@ class Scan:
         try:
             content = read_json(path)
             parts = {part: content[part] for part in ("model", "task", "settings", "seconds")}
-            parts |= {part: content.get(part) or {} for part in ("diagnostics", "stability")}
+            parts |= {
+                part: content.get(part) or {} for part in ("diagnostics", "stability", "passed")
+            }
             for part, value in (parts | {"scores": content["scores"]}).items():
                 if not isinstance(value, dict):
                     raise TypeError(f"its {part} is {value!r:.40}")

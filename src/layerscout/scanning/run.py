@@ -264,6 +264,7 @@ def _conclude(
         ),
         seconds={"tokenize": 0.0, "forward": 0.0, "scores": 0.0} | extractor.seconds,
         diagnostics=_diagnose(scores),
+        passed=dict(zip(("texts", "seconds"), sampled.extracted.passed, strict=True)),
     )
 
 

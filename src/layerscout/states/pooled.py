@@ -100,11 +100,14 @@ class PooledStates:
         states: by pooling.
         cached: the poolings of which all were found in the cache.
         warning: why states are held in memory and not in the cache.
+        passed: texts and seconds of the passes, now or before, that those of the first pooling
+            come from.
     """
 
     states: Mapping[Pooling, States]
     cached: frozenset[Pooling]
     warning: str | None
+    passed: tuple[int, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +116,12 @@ class _Kept:
 
     Attributes:
         arrays: the states, and those that are computed now behind them.
-        paths: their entries in the cache.
+        entries: of the cache that they come from.
         rows: of each output, as in `States`; −1 where there is none.
     """
 
     arrays: list[Float32[np.ndarray, "S _ d"]]
-    paths: list[Path]
+    entries: list[CacheEntry]
     rows: Int64[np.ndarray, " o"]
 
     def add(
@@ -127,6 +130,11 @@ class _Kept:
         """Add an array, `rows` of which are the outputs `at`."""
         self.rows[at] = rows + sum(each.shape[1] for each in self.arrays)
         self.arrays.append(array)
+
+    def sum_passes(self) -> tuple[int, float]:
+        """Return the texts and the seconds of the passes that its entries come from."""
+        abouts = [entry.about for entry in self.entries]
+        return sum(about["texts"] for about in abouts), sum(about["seconds"] for about in abouts)
 
 
 def pool_states(
@@ -168,34 +176,38 @@ def pool_states(
     kept = {pooling: _find(entries, pooling, unique) for pooling in poolings}
     lacking = {pooling: each.rows < 0 for pooling, each in kept.items()}
     missing = [pooling for pooling in kept if lacking[pooling].any()]
-    warning = None
+    warning, passed = None, kept[poolings[0]].sum_passes()
     if missing:
         needed = np.any([lacking[pooling] for pooling in missing], axis=0)
         texts = np.unique(owners[firsts[needed]])
         parts = batch_by_length(tokens.lengths[texts], encoder.token_budget)
         source = _Pass(encoder, tokens, [texts[part] for part in parts], show, stage)
         computed = names[source.outputs]
-        spare = [path for each in kept.values() for path in each.paths]
+        spare = [entry.path for each in kept.values() for entry in each.entries]
         others = [pooling for pooling in MEANS if pooling not in kept and tokens.words is None]
         both = (*missing, *(others if set(MEANS) & set(missing) else ()))
         reason: object = "the cache is off; raise --cache-limit"
         # Where there is no room for both means, the one that is asked for.
         for wanted in dict.fromkeys([both, (*missing,)]) if limit else ():
             try:
-                arrays = _compute_in_cache(source, fingerprint, wanted, computed, limit, spare)
+                arrays, seconds = _compute_in_cache(
+                    source, fingerprint, wanted, computed, limit, spare
+                )
                 break
             except (CacheError, OSError) as error:
                 reason = error
         else:
-            arrays = _compute_in_memory(source, missing, str(reason))
+            arrays, seconds = _compute_in_memory(source, missing, str(reason))
             warning = f"the states are held in memory and not kept: {reason}" if limit else None
+        if poolings[0] in missing:
+            passed = passed[0] + len(texts), passed[1] + seconds
         for pooling in missing:
             at, rows = np.searchsorted(unique, computed), np.arange(len(computed))
             kept[pooling].add(arrays[pooling], at, rows)
     states = {
         pooling: States(tuple(each.arrays), each.rows[inverse]) for pooling, each in kept.items()
     }
-    return PooledStates(states, frozenset(kept) - frozenset(missing), warning)
+    return PooledStates(states, frozenset(kept) - frozenset(missing), warning, passed)
 
 
 def _find(entries: Sequence[CacheEntry], pooling: Pooling, names: Names) -> _Kept:
@@ -213,7 +225,7 @@ def _find(entries: Sequence[CacheEntry], pooling: Pooling, names: Names) -> _Kep
             # Its content is checked only if it is used.
             if len(rows) and find_cached(entry.path, array.nbytes + named.nbytes):
                 kept.add(array, at[rows], rows)
-                kept.paths.append(entry.path)
+                kept.entries.append(entry)
     return kept
 
 
@@ -272,14 +284,14 @@ def _compute_in_cache(
     names: Names,
     limit: int,
     spare: Collection[Path],
-) -> dict[Pooling, Float32[np.ndarray, "S m d"]]:
-    """Compute the states directly into files of the cache.
+) -> tuple[dict[Pooling, Float32[np.ndarray, "S m d"]], float]:
+    """Compute the states directly into files of the cache; return them and the seconds.
 
     Raises:
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    S, m, d = shape = source.shape
+    (S, m, d), seconds = (shape := source.shape), 0.0
     size, paths = 4 * S * m * d, dict[Pooling, Path]()
     with ExitStack() as stack:
         files, abouts = [], []
@@ -305,18 +317,18 @@ def _compute_in_cache(
         for file in files:
             file.seek(size)
             file.write(names.tobytes())
-    return {pooling: _map_file(path, shape) for pooling, path in paths.items()}
+    return {pooling: _map_file(path, shape) for pooling, path in paths.items()}, seconds
 
 
 def _compute_in_memory(
     source: _Pass, poolings: Sequence[Pooling], reason: str
-) -> dict[Pooling, Float32[np.ndarray, "S m d"]]:
-    """Compute the states into memory.
+) -> tuple[dict[Pooling, Float32[np.ndarray, "S m d"]], float]:
+    """Compute the states into memory; return them and the seconds.
 
     Raises:
         InputError: if they are larger than `MEMORY`.
     """
-    S, m, d = source.shape
+    (S, m, d), seconds = source.shape, 0.0
     size = 4 * len(poolings) * S * m * d
     if size > MEMORY:
         raise InputError(
@@ -325,7 +337,7 @@ def _compute_in_memory(
             f"cannot keep them: {reason}, or read fewer --examples"
         )
     held = np.empty((len(poolings), S, m, d), dtype=np.float32)
-    for start, pooled, _ in source.run(poolings):
+    for start, pooled, seconds in source.run(poolings):  # noqa: B007 (the last counts)
         held[:, :, start : start + pooled.shape[2]] = pooled
     held.flags.writeable = False
-    return dict(zip(poolings, held, strict=True))
+    return dict(zip(poolings, held, strict=True)), seconds

@@ -49,6 +49,16 @@ def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypat
     assert "training: 50%" not in errors and errors.endswith("\x1b[2K")
 
 
+def test_a_notebook_without_widgets_gets_one_line(clock, capsys, monkeypatch):
+    shell = type("ZMQInteractiveShell", (), {})  # by whose name rich knows a notebook
+    monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
+    with show_progress(True) as show:
+        for second, stage in enumerate(("training", "training", "judging")):
+            clock[0] = second
+            show(stage, second, 2)
+    assert capsys.readouterr() == ("", "\rtraining: 50%\rjudging: 100%\r" + " " * 13 + "\r")
+
+
 def test_a_function_is_called_in_place_of_a_bar(clock, capsys):
     calls = []
     with show_progress(lambda *call: calls.append(call)) as show:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
 
+# Seconds between two states of the line of a notebook, which keeps all that is written.
+NOTEBOOK_SECONDS = 0.5
+
 # Seconds after which it is said what is awaited.
 WAIT_SECONDS = 10.0
 
@@ -40,16 +43,19 @@ class Show(Protocol):
 def show_progress(progress: bool | Show) -> Iterator[Show]:
     """Yield a function that shows progress on standard error, or does nothing if it is False.
 
-    A terminal gets one line, which is removed at the end; anything else, such as a log, gets a
-    plain line every minute. A function is called in place of all that, from the thread that works.
+    A terminal and a notebook get one line, which is removed at the end; anything else, such as a
+    log, gets a plain line every minute. A function is called in place of all that, from the thread
+    that works.
     Otherwise every stage is also logged, at INFO, as it begins.
     """
     if callable(progress):
         yield progress
         return
     console = Console(stderr=True)
-    terminal = console.is_terminal or console.is_jupyter
-    written = monotonic()
+    notebook = console.is_jupyter  # where a bar of rich needs ipywidgets
+    terminal = console.is_terminal and not notebook
+    written, wait = monotonic(), NOTEBOOK_SECONDS if notebook else LOG_SECONDS
+    wide = 0
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -61,11 +67,13 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
     ) as bar:
 
         def show(stage: str, done: float, total: float, note: str = "") -> None:
-            nonlocal written
-            if progress and not terminal and monotonic() - written >= LOG_SECONDS:
+            nonlocal written, wide
+            if progress and not terminal and monotonic() - written >= wait:
                 written = monotonic()
-                share = f"{done / total:.0%}" if total else ""
-                print(f"{stage}: {note or share}", file=sys.stderr, flush=True)
+                line = f"{stage}: {note or (f'{done / total:.0%}' if total else '')}"
+                if notebook:
+                    line, wide = f"\r{line:<{wide}}", len(line)
+                print(line, end="" if notebook else "\n", file=sys.stderr, flush=True)
             if not bar.tasks or bar.tasks[-1].description != stage:
                 _logger.info("%s", stage)
                 for task in bar.task_ids:
@@ -74,6 +82,8 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
             bar.update(bar.task_ids[-1], completed=done, note=note)
 
         yield show
+    if wide:
+        print(f"\r{'':<{wide}}\r", end="", file=sys.stderr, flush=True)
 
 
 def follow_examples(show: Show, stage: str, lengths: np.ndarray, choices: int = 1) -> Advance:

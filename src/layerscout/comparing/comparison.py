@@ -24,7 +24,7 @@ from layerscout.plans import (
     resolve_request,
 )
 from layerscout.progress import Show, log_warnings, show_progress
-from layerscout.reporting import write_result
+from layerscout.reporting import Displayed, write_result
 from layerscout.scanning import Extractor
 from layerscout.scores import SimilarityMap, cka_map, find_clusters, small_sample_warning
 from layerscout.states import DEFAULT_LIMIT, States
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from layerscout.plans import CompareOptions
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """How similar the states of models are; the content of `compare.json`.
 
     Attributes:
@@ -58,6 +58,10 @@ class Comparison:
     clusters: Sequence[Mapping[str, Any]]
     warnings: Sequence[str]
     seconds: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        names = " and ".join(model["name"] for model in self.models)
+        return f"<Comparison: {names} on {self.examples} rows of {self.task['name']}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `compare.json` holds."""

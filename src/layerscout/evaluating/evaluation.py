@@ -67,7 +67,13 @@ from layerscout.plans import (
     resolve_request,
 )
 from layerscout.progress import Show, log_warnings, show_progress
-from layerscout.reporting import describe_tuning, list_chosen, render_result
+from layerscout.reporting import (
+    Displayed,
+    describe_reached,
+    describe_tuning,
+    list_chosen,
+    render_result,
+)
 from layerscout.scanning import Extractor
 from layerscout.scores import EvaluationResult, judge_majority, make_judge, measure_calibration
 from layerscout.states import DEFAULT_LIMIT
@@ -79,8 +85,8 @@ if TYPE_CHECKING:
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Displayed):
     """What a tuned model reached, whole and under edits.
 
     Attributes:
@@ -91,6 +97,9 @@ class Evaluation:
 
     content: Mapping[str, Any]
     predictions: Mapping[str, Sequence[Any] | np.ndarray]
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {describe_reached(self.content)}>"
 
     @property
     def metrics(self) -> dict[str, float]:

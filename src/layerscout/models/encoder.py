@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -70,9 +70,9 @@ class Encoder:
     name: str
     source: str
     revision: str | None
-    model: Any
-    tokenizer: Any
-    family: Family
+    model: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    family: Family = field(repr=False)
     precision: Computed
     edit_spec: EditSpec | None = None
     dtype: Computed = "float32"

@@ -181,6 +181,23 @@ class Plan:
             return f"{before}({tuned[0]}, {tuned[-1]}, {self.head})"
         return f"{before}blocks:{ranges(tuned)}@{self.head}"
 
+    def _repr_svg_(self) -> str:
+        """Draw the blocks up to the head for notebooks, those that are tuned in colour."""
+        side, gap = 24, 28
+        cells = "".join(
+            f'<rect x="{gap * (block - 1) + 1}" y="1" width="{side}" height="{side}" rx="3" '
+            f'stroke="#5b6470" fill="{"#e0701a" if block in self.tuned else "#ffffff"}"/>'
+            f'<text x="{gap * (block - 1) + 13}" y="18" text-anchor="middle">{block}</text>'
+            for block in range(1, self.head + 1)
+        )
+        end = gap * self.head + 2
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{end + 60}" height="28" role="img" '
+            f'font-family="sans-serif" font-size="13" aria-label="{self.notation}">'
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{cells}'
+            f'<text x="{end}" y="18">head</text></svg>'
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return `tuned`, `head` and `notation`, as the JSON files hold them.
 

@@ -30,6 +30,7 @@ from .content import (
     write_latex as write_latex,
     write_markdown as write_markdown,
 )
+from .display import Displayed as Displayed
 from .evaluation import (
     describe_evaluation as describe_evaluation,
     describe_training as describe_training,
@@ -94,6 +95,7 @@ from .words import (
     describe_calibration as describe_calibration,
     describe_free as describe_free,
     describe_more as describe_more,
+    describe_reached as describe_reached,
     describe_speed as describe_speed,
     find_stage as find_stage,
     format_number as format_number,

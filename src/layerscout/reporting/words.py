@@ -116,6 +116,12 @@ def name_measure(content: Mapping[str, Any]) -> str:
     return name_metric(content["metric"], content["task"].get("labels") or ())
 
 
+def describe_reached(content: Mapping[str, Any]) -> str:
+    """Say which model reaches what on which task, from `result.json` or `evaluate.json`."""
+    reached = f"{name_measure(content)} {format_decimals(content['metrics'][content['metric']])}"
+    return f"{content['model']['name']} on {content['task']['name']}, {reached}"
+
+
 def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
     """Say what the answer that is always the same reaches beside a value; "" if that is not known.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -66,7 +66,7 @@ class Planning:
         method: how its blocks are tuned.
     """
 
-    scan: AnyScan
+    scan: AnyScan = field(repr=False)
     score: str
     best: int | None
     ranking: Sequence[float | None] | None

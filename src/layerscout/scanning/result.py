@@ -20,6 +20,7 @@ from layerscout.plans import (
     resolve_request,
     suggest_default_head,
 )
+from layerscout.reporting import Displayed
 from layerscout.scanning.planning import Planning, compare_strategies, name_head
 from layerscout.scores import DEFAULT, Score
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from layerscout.plans import PlanOptions
 
 
-@dataclass(frozen=True)
-class Scan:
+@dataclass(frozen=True, repr=False)
+class Scan(Displayed):
     """The result of a scan; the content of `scan.json`.
 
     Attributes:
@@ -56,6 +57,11 @@ class Scan:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     stability: Mapping[str, Any] | None = None
     passed: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        key, model = self.leading_score(), self.model
+        found = f"best of {model['blocks']} {self.scores[key].of} by {key}: {self.best()}"
+        return f"<Scan: {model['name']} on {self.task['name']}, {found}>"
 
     def best(self, score: str | None = None) -> int | None:
         """Return ℓ*, the best state among 1..L by `score`; None if it is undefined everywhere.

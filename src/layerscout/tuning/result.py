@@ -46,7 +46,7 @@ from layerscout.plans import (
     options_of,
 )
 from layerscout.predicting import Predictor
-from layerscout.reporting import write_card
+from layerscout.reporting import Displayed, describe_reached, write_card
 from layerscout.states import make_accelerator
 from layerscout.tuning.free import Settled
 from layerscout.tuning.judging import Judgement
@@ -63,8 +63,8 @@ ELSEWHERE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Displayed):
     """A tuned model, and all facts about it.
 
     Attributes:
@@ -84,6 +84,13 @@ class Result:
     write: Callable[[Path, str], None]
     predictor: Predictor
     snapshots: Snapshots | None = None
+
+    def __repr__(self) -> str:
+        return f"<Result: {self.plan.notation} of {describe_reached(self.content)}>"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `result.json` holds."""
+        return dict(plain_json(self.content))
 
     @property
     def plan(self) -> Plan:

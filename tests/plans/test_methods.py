@@ -1,5 +1,6 @@
 """Methods: names, options, and what each of them refuses."""
 
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -10,7 +11,9 @@ from layerscout.plans import (
     Adapter,
     Full,
     LoRA,
+    PlanRequest,
     PrefixTuning,
+    TuneRequest,
     make_method,
 )
 
@@ -48,3 +51,9 @@ def test_described_ones_can_be_made_again(name):
 )
 def test_what_cannot_be_is_refused(name, options, words):
     expect_refused(words, make_method, name, **options)
+
+
+def test_a_missing_peft_is_said_before_any_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    expect_refused("pip install 'layerscout[peft]'", TuneRequest, plan="top:1", method="lora")
+    expect_refused("pip install 'layerscout[peft]'", PlanRequest, strategy="auto", method="lora")

@@ -42,6 +42,7 @@ from layerscout.plans import (
     PrefixTuning,
     Step,
     apply_method,
+    check_peft,
     check_tunes_blocks,
     check_untied,
     make_method,
@@ -75,12 +76,9 @@ def lora_config(model: Any, plan: Plan | str, r: int = 8, **options: Any) -> Any
         InputError: if the plan does not fit the model or tunes no block, an option would change
             what is trained, the head shares weights with the embeddings, or there is no peft.
     """
-    try:
-        from peft import LoraConfig
-    except ImportError as error:
-        raise InputError(
-            "lora_config needs peft, which is not installed; run: pip install 'layerscout[peft]'"
-        ) from error
+    check_peft()
+    from peft import LoraConfig
+
     plan, places = fit_plan(model, plan)
     _check_lora(model, plan, places, r, options)
     modules = dict(model.named_modules())

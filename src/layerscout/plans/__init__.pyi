@@ -36,6 +36,7 @@ from .methods import (
     Method as Method,
     PrefixTuning as PrefixTuning,
     apply_method as apply_method,
+    check_peft as check_peft,
     check_tunes_blocks as check_tunes_blocks,
     check_untied as check_untied,
     make_method as make_method,

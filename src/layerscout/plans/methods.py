@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from layerscout.errors import InputError, make_unknown_error
@@ -67,6 +68,11 @@ class LoRA(Options):
     rate: ClassVar[float | None] = 5e-4
     words: ClassVar[str] = " with LoRA (rank {rank})"
 
+    def __post_init__(self) -> None:
+        """Check the options, and that peft is there: before any work is done for it."""
+        super().__post_init__()
+        check_peft()
+
 
 @dataclass(frozen=True)
 class PrefixTuning(Options):
@@ -88,6 +94,18 @@ Method = Full | Adapter | LoRA | PrefixTuning
 METHODS: Mapping[str, type[Method]] = {
     kind.name: kind for kind in (Full, Adapter, LoRA, PrefixTuning)
 }
+
+
+def check_peft() -> None:
+    """Raise unless peft is installed.
+
+    Raises:
+        InputError: with the command that installs it.
+    """
+    if find_spec("peft") is None:
+        raise InputError(
+            "LoRA needs peft, which is not installed; run: pip install 'layerscout[peft]'"
+        )
 
 
 def make_method(method: Method | str, **options: Any) -> Method:

@@ -27,6 +27,7 @@ ROOMS = (
     "scanning",
     "predicting",
     "tuning",
+    "estimator",
     "evaluating",
     "comparing",
     "studies",
@@ -49,7 +50,7 @@ HOMES = {
     "ray": {"cluster"},
     "ruamel": {"yaml"},
     "safetensors": {"models", "tuning"},
-    "sklearn": {"scores"},
+    "sklearn": {"scores", "estimator"},
     "torch": {
         "states",
         "models",

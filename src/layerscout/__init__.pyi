@@ -2,6 +2,7 @@ from . import scores as scores
 from .comparing import Comparison as Comparison, compare as compare
 from .data import Task as Task
 from .errors import InputError as InputError, LayerscoutError as LayerscoutError
+from .estimator import TextClassifier as TextClassifier
 from .evaluating import Evaluation as Evaluation, evaluate as evaluate
 from .models import (
     Encoder as Encoder,

@@ -200,6 +200,25 @@ def test_no_signal_is_said_first_and_another_score_leads():
     assert row([li for li in lines if " – " in li], "variability_ratio_debiased")[-1] == "undefined"
 
 
+@pytest.mark.parametrize(
+    ("values", "note", "line"),
+    [
+        ([None] * 7, "undefined", "is undefined everywhere: too noisy."),
+        (
+            [1.0, 2.0, *[None] * 5],
+            "mostly undefined",
+            "is undefined at states 2–6: too noisy; so it names no best.",
+        ),
+    ],
+)
+def test_a_score_without_a_best_says_why(values, note, line):
+    ratio = score(values, details={"undefined_because": "too noisy"})
+    given = scan({"head_quality": score(CURVE), "nc1": ratio}, {"head_quality": 2, "nc1": None})
+    lines = shown(given)
+    assert " ".join(row(lines, "nc1")[-len(note.split()) :]) == note
+    assert f"Neural collapse NC1 {line}" in " ".join(" ".join(lines).split())
+
+
 def test_no_signal_and_no_other_score():
     content = score([None] * 7, details={"signal_fraction": [None] * 7, "level": 0.95})
     given = scan({"variability_ratio_debiased": content}, {"variability_ratio_debiased": None})

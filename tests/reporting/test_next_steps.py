@@ -7,6 +7,7 @@ import pytest
 from layerscout.reporting import (
     build_sections,
     describe_evaluation,
+    describe_training,
     describe_tuning,
     draw_skips,
     suggest_step,
@@ -325,3 +326,18 @@ def test_rare_classes_are_balanced():
     assert " --class-weights balanced --epochs 6" in suggest(again), "where they were not learnt"
     weighed = before(metric="macro_f1", options={"class_weights": [1.0, 4.0]})
     assert "balanced" not in suggest(failed | {"tuning": weighed}), "it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (2, "; blocks 1 to 2 ran once"),
+        (1, "; block 1 ran once"),
+        (0, "; no block lies below those that are tuned, so none ran once"),
+        (None, "; no block lies below those that are tuned, so none ran once"),
+    ],
+)
+def test_what_ran_once_is_said_and_that_nothing_did(cut: int | None, said: str):
+    plan = {"notation": "", "reason": "", "tuned": [3], "head": 3}
+    given = tuned(plan=plan, parameters={"trainable": 9}, trunk={"cut": cut, "kept": True})
+    assert describe_training(given)[1] == f"9 parameters trained (100.0%){said}"

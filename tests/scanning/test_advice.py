@@ -63,8 +63,7 @@ def read(values=VALUES, apart=APART, **details):
         (
             Score("states", "higher", (None,) * 5),
             3,
-            "held-out quality of a head has no value for any state: state 3 is at two thirds of "
-            "the depth",
+            "held-out quality of a head names no best state: state 3 is at two thirds of the depth",
         ),
         (
             read((0.5, 0.6, 0.61, None, None), apart=(None, False, False, None, None)),

@@ -108,7 +108,8 @@ def test_labels_without_a_value_at_some_state_are_left_out_of_all(monkeypatch):
     assert None not in (plain["knn"].values[1], plain["knn"].values[3])
     result = undefine([0])
     assert result["knn"].values == (None, 1.5, None, 1.5)
-    assert result["knn"].details == {"labels": 2, "undefined": [0]}
+    reason = {"undefined_because": SCORES["knn"].undefined}
+    assert result["knn"].details == {"labels": 2, "undefined": [0], **reason}
     (told,) = warn_of_rare_classes(result, "abc")
     assert told == (
         "labels that have no value at some state were left out: 'a' from knn; use more examples"

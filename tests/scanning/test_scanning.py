@@ -205,7 +205,7 @@ def test_scores_are_chosen_by_name(encoder):
     for scores in ("variability_ratio, nc1", "variability_ratio,nc1,nc1"):
         assert tuple(ls.scan(encoder, task, scores=scores).scores) == KEYS
     usual = ls.scan(encoder, task)
-    default = ("head_quality", "variability_ratio_debiased", "variability_ratio")
+    default = ("head_quality", "variability_ratio")
     assert tuple(usual.scores) == default
     expect_refused("unknown score of this scan 'nc1'", usual.best, "nc1")
     numbers = ls.Task.from_lists(["a", "b", "c"], [0.5, 1.5, 2.5], regression=True)

@@ -572,7 +572,7 @@ def test_without_signal_plans_say_what_to_do(encoder):
     expect_refused("--score variability_ratio", result.plan, "best-down:1@top")
     planned = result.planning("auto")
     assert planned.choice.plan.head == 3, "two thirds of the depth"
-    assert f"{SCORES[DEBIASED].title} has no value for any state" in planned.choice.reason
+    assert f"{SCORES[DEBIASED].title} names no best state" in planned.choice.reason
     assert result.plan("best-down:1@top", score="numerical_rank").head == 4
 
 

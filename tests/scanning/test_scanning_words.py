@@ -10,7 +10,7 @@ from layerscout.data import draw_words
 from layerscout.scanning import scan
 from tuned import TAGS, load, words_task
 
-USUAL = ("head_quality", "variability_ratio_debiased", "variability_ratio")
+USUAL = ("head_quality", "variability_ratio")
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,22 @@ OF_NUMBERS = [key for key in ON_ARRAYS if SCORES[key].numbers]
 SEEDED = (DEBIASED, "cca", "ridge", "mutual_information", "codelength")
 
 
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [
+        ((0.1, 0.5, 0.3, 0.9, 0.8), 2),
+        ((None, None, 0.5, 0.3, None), 3),  # half of them
+        ((0.1, None, None, 0.3, None), None),  # fewer
+        ((0.1, None, None, None, None), None),
+    ],
+)
+def test_a_score_with_fewer_than_half_its_values_names_no_best(values, best):
+    row = SCORES["variability_ratio_debiased"]
+    found = row.score(values)
+    assert found.best() == best
+    assert found.details.get("undefined_because") == (row.undefined if None in values[1:] else None)
+
+
 def test_no_module_hides_a_public_name():
     assert not {module.name for module in iter_modules(ls.scores.__path__)} & set(ls.scores.__all__)
 

@@ -307,6 +307,8 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     cut = content["trunk"]["cut"]
     if cut and content["trunk"]["kept"]:
         line += f"; {'block 1' if cut == 1 else f'blocks 1 to {cut}'} ran once"
+    elif not cut and plan["tuned"]:
+        line += "; no block lies below those that are tuned, so none ran once"
     removed = model["blocks"] - plan["head"]
     if removed:
         line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"

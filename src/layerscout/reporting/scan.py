@@ -75,7 +75,9 @@ def tabulate_scores_briefly(scan: Mapping[str, Any]) -> Table:
             error = get_error(scan, key)
             note = "" if error is None else f"±{error:.2g}"
             if best is None:
+                known = any(value is not None for value in score["values"][1:])
                 note = "refused" if get_details(score).get("refused") else "undefined"
+                note = f"mostly {note}" if known else note
             arrow = "↑" if score["better"] == "higher" else "↓"
             ends = [None if best is None else score["values"][best], score["values"][-1]]
             values = ["–" if value is None else f"{value:.3g}" for value in ends]
@@ -243,6 +245,7 @@ def explain_plans(content: Mapping[str, Any], score: str | None) -> list[str]:
     return [
         "(b, t, h): tune blocks b to t, with the head on state h, the output of block h",
         "train, infer: FLOPs, as a share of full fine-tuning's",
+        "blocks below b run once, not in every epoch; where b is 1 there are none",
         *([] if content["seconds"] is None else [f"time: about, of the training alone, {speed}"]),
         *([] if score is None else [f"score: {score} @ the state that the plan is built on"]),
         "◆ what auto chooses when the budget is exactly the cost of that plan",

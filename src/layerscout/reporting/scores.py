@@ -153,9 +153,6 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
     for key in keys:
         if scan["best"].get(key) is not None:
             lines += [_describe_best(scan, key, mark), *_describe_certainty(scan, key)]
-        elif not get_details(scan["scores"][key]).get("refused") and not nothing:
-            name = scan["scores"][key]["of"][:-1]
-            lines.append(f"{title_score(key)} is undefined at every {name}.")
     if (reason := scan["settings"].get("examples_because")) is not None:
         lines.append(f"{count_read(scan['task'])}: {reason}.")
     for of in ("states", "blocks"):
@@ -173,13 +170,26 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
 
 
 def describe_refusals(scan: Mapping[str, Any]) -> list[str]:
-    """Say why scores were refused, unless a warning has said so."""
-    reasons = {key: get_details(score).get("refused") for key, score in scan["scores"].items()}
-    return [
-        f"{title_score(key)} was refused: {reason}."
-        for key, reason in reasons.items()
-        if reason and not any(reason in warning for warning in scan["warnings"])
-    ]
+    """Say why scores name no best: undefined, or refused, unless a warning has said so."""
+    lines = []
+    for key, score in scan["scores"].items():
+        reason = get_details(score).get("refused")
+        if reason and not any(reason in warning for warning in scan["warnings"]):
+            lines.append(f"{title_score(key)} was refused: {reason}.")
+        elif scan["best"].get(key) is None and "undefined_because" in get_details(score):
+            missing = [n for n, value in enumerate(score["values"]) if n and value is None]
+            lines.append(f"{title_score(key)} is {_describe_missing(score, missing)}.")
+    return lines
+
+
+def _describe_missing(score: Mapping[str, Any], missing: Sequence[int]) -> str:
+    """Say at which entries a score is undefined, why, and whether they are too many for a best."""
+    entries, reason = len(score["values"]) - 1, get_details(score).get("undefined_because")
+    plural = "s" if len(missing) > 1 else ""
+    where = f"at {score['of'][:-1]}{plural} {format_entries(missing)}"
+    text = f"undefined {'everywhere' if len(missing) == entries else where}"
+    text += f": {reason}" if reason else ""
+    return f"{text}; so it names no best" if entries > 2 * (entries - len(missing)) > 0 else text
 
 
 def describe_advice(scan: Mapping[str, Any]) -> list[str]:
@@ -298,11 +308,8 @@ def list_notes(scan: Mapping[str, Any], key: str) -> list[str]:
     notes = []
     # State 0 of the first token is the same everywhere, and there is no block 0.
     missing = [entry for entry in range(1, len(values)) if values[entry] is None]
-    if len(missing) == len(values) - 1:
-        notes.append("undefined everywhere")
-    elif missing:
-        plural = "s" if len(missing) > 1 else ""
-        notes.append(f"undefined at {score['of'][:-1]}{plural} {format_entries(missing)}")
+    if missing:
+        notes.append(_describe_missing(score, missing))
     if details.get("majority") is not None:
         always = name_constant_answer(scan["task"]["kind"])
         notes.append(f"always predicting {always}: {format_number(details['majority'])}")

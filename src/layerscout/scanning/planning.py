@@ -256,7 +256,7 @@ def name_head(key: str, score: Score, blocks: int) -> HeadSuggestion:
     """
     best = score.best()
     if best is None:
-        return suggest_default_head(blocks, f"{name_score(key)} has no value for any state")
+        return _suggest_default(score, blocks, f"{name_score(key)} names no best state")
     majority, apart = map(score.details.get, ("majority", "separable_from_best"))
     tied = [s for s in range(1, blocks + 1) if s != best and score.values[s] is not None]
     if majority is not None and not any(low is not None and low > majority for low in score.low):

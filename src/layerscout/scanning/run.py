@@ -288,7 +288,8 @@ def _collect_warnings(
         warnings += [f"{key}: {note}" for note in score.details.get("warnings", ())]
     plug_in = [scores[key] for key in context.select("moments")]
     if not broken and any(
-        score.best() is None and "refused" not in score.details for score in plug_in
+        not any(value is not None for value in score.values[1:]) and "refused" not in score.details
+        for score in plug_in
     ):
         warnings.append(
             "the class means are the same at every state, so no state separates the classes; "

@@ -45,13 +45,15 @@ class Score:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def best(self) -> int | None:
-        """Return the best entry among 1..L; ties go to the lower one, None if all are undefined.
+        """Return the best entry among 1..L; ties go to the lower one.
 
-        State 0, the embeddings, is never the best: Xie et al. 2022 do not even score it.
+        None if fewer than half of them are defined: the others may be better. State 0, the
+        embeddings, is never the best: Xie et al. 2022 do not even score it.
         """
         sign = 1.0 if self.better == "lower" else -1.0
         defined = [(sign * v, i) for i, v in enumerate(self.values) if v is not None and i > 0]
-        return min(defined)[1] if defined else None
+        few = 2 * len(defined) < len(self.values) - 1
+        return None if few or not defined else min(defined)[1]
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Score:

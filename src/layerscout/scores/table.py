@@ -53,6 +53,7 @@ class Definition:
         usual: for which labels a scan computes it unless told otherwise.
         fewest: examples of every class that it needs; a scan computes it without the classes that
             have fewer.
+        undefined: why a state or a block may have no value, even so.
         compute: by the source, from "moments" to the values (S,), NaN if undefined; from a "state"
             to its value, None if undefined; from "states" (S, n, d) and the first state that
             counts, or from "weights" by block and name, to the values of the entries 0..L and what
@@ -73,6 +74,7 @@ class Definition:
     together: bool = False
     usual: Literal["classes", "numbers", "all"] | None = None
     fewest: int = 0
+    undefined: str = "there its numbers overflow, or nothing differs"
     compute: Callable[..., Any] = _need_model
     combine: Callable[[Sequence[float]], float] = sum
     jackknife: bool = False
@@ -89,10 +91,11 @@ class Definition:
         low: Sequence[float | None] = (),
         high: Sequence[float | None] = (),
     ) -> Score:
-        """Make the score that has these values."""
-        return Score(
-            self.of, self.better, tuple(values), tuple(low), tuple(high), dict(details or {})
-        )
+        """Make the score that has these values, and says why, if it lacks some that count."""
+        known = dict(details or {})
+        if None in values[1:] and "refused" not in known:
+            known["undefined_because"] = self.undefined
+        return Score(self.of, self.better, tuple(values), tuple(low), tuple(high), known)
 
     def of_moments(self, moments: Moments) -> Score:
         """Compute the score of all S states from their sums, for the source "moments"."""
@@ -140,8 +143,8 @@ SCORES: Mapping[str, Definition] = {
         "the same to it, even if one surrounds the other.",
         better="lower",
         source="state",
-        usual="classes",
         fewest=2 * FEWEST_GROUPS,
+        undefined="there the class means are too uncertain; it needs more examples",
         compute=lambda state: state.debiased,
         jackknife=True,
     ),

@@ -80,7 +80,7 @@ def test_the_head_is_chosen_by_rows_that_no_stage_saw():
     y = rng.integers(0, 3, 60)
     parts = np.arange(60) % 2
     parts[:3] = -1
-    states = [rng.normal(size=(60, 8)) + np.eye(8)[y] for _ in range(3)]
+    states = [rng.normal(size=(60, 8)) + 0.5 * np.eye(8)[y] for _ in range(3)]
     solved = solve_apart(states[:2], y, parts, parts, (states[2], y), classes=3)
     assert (solved.rows == np.flatnonzero(parts >= 0)).all()
     chosen = SHRINKAGES.index(solved.shrinkage)
@@ -94,7 +94,7 @@ def test_the_head_is_chosen_by_rows_that_no_stage_saw():
     assert solved.head.weights == pytest.approx(whole.weights, rel=1e-9)
     before = solved.held_out / solved.factors[:, None]
     same = np.isclose(before, raw[solved.rows]).all(axis=1)
-    assert same.mean() in (0.0, 0.5, 1.0)  # of a part, the other may have chosen another
+    assert same.mean() in (0.5, 1.0)  # of a part, the other may have chosen another
     broken = [*states[:1], np.zeros((60, 8))]
     assert solve_apart(broken, y, parts, parts, (states[2], y), classes=3) is None
 

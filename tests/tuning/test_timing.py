@@ -1,7 +1,7 @@
 """How long a tuning takes: what is estimated, and how it keeps within a limit, by a fake clock."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from test_solved_heads import task_by_words
@@ -14,7 +14,7 @@ from layerscout.states import make_batches
 from layerscout.tuning import RunOptions, free, limiting, machine, run, stages, timing, tune
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stepping import Stepper
-from layerscout.tuning.timing import Speed, estimate
+from layerscout.tuning.timing import Speed, estimate, estimate_run
 
 MODULES = (free, limiting, machine, run, stages, timing)
 OPTIONS = {"batch_size": 8, "epochs": 5, "learning_rate": 1e-3, "progress": False}
@@ -89,7 +89,7 @@ def test_estimates_add_up_what_is_counted(bert):
         trunk = len(tuning.training) * 2 * block_flops(shape, tokens)
         return 2 * 3 * (cost(plan, shape, work).train - trunk)
 
-    def expect(phase, **speed):
+    def expect(phase, tuning=tuning, **speed):
         every = dict.fromkeys(
             ("forward", "batch", "step", "update", "start", "solve", "fit"), 1e-15
         )
@@ -106,6 +106,26 @@ def test_estimates_add_up_what_is_counted(bert):
     # 60 rows are dealt five times into five folds, and the head is solved once more.
     assert expect("solve", solve=1) == pytest.approx(blocks * 5 * 5 + 1)
     assert expect("solve", fit=1) == pytest.approx(blocks * 5 * 8)
+    # With a limit it is solved first, and once more beside what was trained.
+    limited = replace(tuning, request=replace(request, time=60))
+    assert expect("solve", limited, solve=1) == pytest.approx(2 * (blocks * 5 * 5 + 1))
+
+
+def test_stages_are_estimated_by_their_rows(bert):
+    request = TuneRequest(plan="(3, 4, 4)", head_end="solved")
+    tuning = resolve(request, bert, task_by_words(), None, 10**9, False)
+    training, validation = (
+        2
+        * sum(
+            len(rows) * block_flops(tuning.shape, int(split.lengths[rows].max()))
+            for rows in make_batches(bert, split)
+        )
+        for split in (tuning.training, tuning.validation)
+    )
+    runs = estimate_run(tuning, tuning.plans[0], Speed(forward=1, batch=0), RunOptions())
+    # Each reads all rows in the end, and its own for the head that it starts with.
+    wanted = [training + validation + share * training for share in (0.5, 0.5, 1)]
+    assert [run.start for run in runs] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("options", [{"loss": "contrastive"}, {"accumulation": 2}])

@@ -320,15 +320,16 @@ def estimate_run(
     )
     epoch_steps = tuning.settings.steps_per_epoch(len(training))
     step = speed.step * _sum_steps(tuning, plan) / epoch_steps + speed.update
-    start = speed.start
+    start, first = speed.start, 0.0
     if tuning.starts_solved:
-        start += passed + _estimate_solving(tuning, speed, 1)
-    if tuning.stages is not None:  # the head is solved once all steps are taken
-        return [RunTime(start + passed + judged, share * step, 0.0) for share in tuning.stages]
+        first = passed + _estimate_solving(tuning, speed, 1)
+    if tuning.stages is not None:  # the head is solved once all steps are taken, of all rows
+        start += passed + judged
+        return [RunTime(start + share * first, share * step, 0.0) for share in tuning.stages]
     if running.snapshots is not None:  # parameters, two moments of each, and those that are best
         trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
         judged += 16 * trained / WRITTEN
-    return [RunTime(start, step, judged)]
+    return [RunTime(start + first, step, judged)]
 
 
 def estimate(
@@ -349,7 +350,8 @@ def estimate(
         passed = [_estimate_pass(tuning, split, blocks, speed) for split in splits]
         seconds["states"] = sum(passed) + _sum_bytes(tuning, blocks) / HASHED
         states = len(tuning.free if trained else rated.states or ())
-        times = 2 if not trained and tuning.trains else 1
+        # Beside a training once more, on the rows that judge it.
+        times = 2 if tuning.trains and (tuning.request.time or not trained) else 1
         seconds["solve"] = times * _estimate_solving(tuning, speed, states)
     if trained:
         runs = len(rated.rates) * len(tuning.request.seed)

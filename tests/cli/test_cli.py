@@ -92,9 +92,15 @@ def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
     assert len(found["checkpoints"]) == 3 and found["scores"]["nc1"]["deviation"] == [0, 0, 0]
 
 
+def test_the_seconds_are_of_the_whole_command(run, tiny, telling, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscout.cli.console.read_begin", lambda: time.perf_counter() - 1000)
+    printed = run("scan", tiny, telling, "-o", tmp_path, "--score", "nc1")[1]
+    assert re.search(r"^10\d\d\.\d s; wrote", printed, re.M)
+
+
 def test_what_the_cache_may_take_is_given(run, tiny, telling, tmp_path, cache):
     def kept():
-        return [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size > 9000]
+        return [path for path in cache.rglob("*.bin") if path.stat().st_size > 9000]
 
     for limit, files in (("0", 0), ("1KB", 0), ("1GB", 2)):  # one for each mean
         code, _, errors = run(

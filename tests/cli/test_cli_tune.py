@@ -132,7 +132,7 @@ def test_strategies_of_the_data_go_by_a_scan(run, tiny, reviews, tmp_path):
     assert run("scan", tiny, reviews, "-o", tmp_path / "scan", "-q")[0] == 0
     path = tmp_path / "scan" / "scan.json"
     scanned = json.loads(path.read_text())
-    scanned["scores"]["variability_ratio_debiased"]["values"] = [9.0, 5.0, 3.0, 4.0, 8.0]
+    scanned["scores"]["head_quality"]["values"] = [0.1, 0.5, 0.9, 0.6, 0.2]
     path.write_text(json.dumps(scanned))
     options = ("--scan", tmp_path / "scan", "--plan", "best-up:1@top", "-o", tmp_path / "out")
     assert run("tune", tiny, reviews, *options, *QUICK)[0] == 0

@@ -3,11 +3,15 @@
 from base64 import b64encode
 
 import pytest
+import vl_convert
 
 from layerscout.comparing import compare
 from layerscout.evaluating import evaluate
 from layerscout.plans import Plan
+from layerscout.reporting import html as pages, render_result
 from layerscout.scanning import scan
+from layerscout.states import clear_cache
+from scan_content import scan as scanned
 from tuned import cheaply, load, task_of
 
 
@@ -53,3 +57,16 @@ def test_a_plan_draws_its_blocks():
     picture = Plan((2, 3), 3)._repr_svg_()
     assert picture.count("#e0701a") == 2 and 'aria-label="(2, 3, 3)"' in picture
     assert repr(Plan((2, 3), 3)) == "Plan(tuned=(2, 3), head=3, embeddings=False)"
+
+
+def test_the_script_of_pages_is_bundled_once(tmp_path, monkeypatch):
+    bundled = []
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda lines: bundled.append(lines) or "1")
+    for cache in ("one", "one", "two"):
+        monkeypatch.setenv("LAYERSCOUT_CACHE", str(tmp_path / cache))
+        pages._load_template.cache_clear()  # as a new process
+        assert "<script>1</script>" in render_result(scanned())
+    pages._load_template.cache_clear()
+    assert len(bundled) == 2
+    assert [path.suffix for path in (tmp_path / "one" / "page").iterdir()] == [".js"]
+    assert clear_cache() > 0 and not [*(tmp_path / "two" / "page").iterdir()]

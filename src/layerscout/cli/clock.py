@@ -1,4 +1,4 @@
-"""When the program was started, from which `--time` counts."""
+"""When the program was started, from which `--time` and what a verb took count."""
 
 from time import perf_counter, process_time
 

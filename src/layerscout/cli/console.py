@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,6 +15,7 @@ from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
 
+from layerscout.cli.clock import read_begin
 from layerscout.errors import escape_controls
 
 if TYPE_CHECKING:
@@ -155,7 +157,7 @@ def finish(
     if console is not None:
         show(console, content)
         files = [*(folder / name for name in names), *([] if plot is None else [plot])]
-        seconds = sum(content["seconds"].values())
+        seconds = perf_counter() - read_begin()
         say(console, f"{seconds:.1f} s; wrote {', '.join(map(str, files))}")
         say_next(console, suggest_command(content, folder))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -227,6 +228,7 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         took += f", the free head {seconds['free']:.1f} s"
     say(
         console,
-        f"{took}; wrote {folder / 'model'}, {folder / 'result.json'}, "
+        f"{perf_counter() - read_begin():.1f} s ({took}); "
+        f"wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 import vl_convert
 from markupsafe import Markup, escape
 
+from layerscout.errors import LayerscoutError
 from layerscout.files import format_json, make_output_folder, write_files
 from layerscout.reporting.charts import fit_page
 from layerscout.reporting.content import Section, load_template
 from layerscout.reporting.sections import build_sections
+from layerscout.states import cache_folder
 
 
 def render_result(content: Mapping[str, Any], folder: str = ".") -> str:
@@ -67,7 +70,20 @@ def _load_template() -> tuple[Any, str]:
     # Undefined values are null in our files; a NaN would not be JSON at all.
     template.environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     lines = (resources.files("layerscout.reporting") / "page.js").read_text(encoding="utf-8")
-    return template, vl_convert.javascript_bundle(lines)
+    return template, _bundle(lines)
+
+
+def _bundle(lines: str) -> str:
+    """Put the chart libraries and these lines into one script, which takes seconds; it is kept."""
+    key = hashlib.sha256(f"{vl_convert.__version__}\n{lines}".encode()).hexdigest()
+    path = cache_folder() / "page" / f"{key}.js"
+    with suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8")
+    script: str = vl_convert.javascript_bundle(lines)
+    with suppress(OSError, LayerscoutError):  # a cache may be read-only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_files({path: script})
+    return script
 
 
 # What finds a word in a text, and what it means; a plan is explained with its own numbers.

@@ -58,9 +58,10 @@ def check_limit(name: str, value: Any) -> int:
 # Exactly the names that the cache writes: LAYERSCOUT_CACHE may point to a folder with other files.
 _DATA = re.compile(r"[0-9a-f]{64}\.bin")
 _TEMPORARY = re.compile(
-    r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json|before)"
+    r"\.[0-9a-f]{64}-\w+\.layerscout-part\.(bin|json|js|before)"
 )  # `replace_files`
-_ANY = re.compile(rf"[0-9a-f]{{64}}\.json|{_DATA.pattern}|{_TEMPORARY.pattern}")
+# The script of pages is small, and neither listed nor counted.
+_ANY = re.compile(rf"[0-9a-f]{{64}}\.(json|js)|{_DATA.pattern}|{_TEMPORARY.pattern}")
 
 
 def cache_folder() -> Path:

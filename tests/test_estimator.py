@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -111,8 +111,8 @@ def test_a_fold_without_a_class_and_one_without_a_label(classifier):
         ("one text", K, "one or more strings, got str"),
         ([], [], "one or more strings, got list"),
         (np.ones((48, 2)), K, "shape (48, 2)"),
-        ([*TEXTS[:47], 3], K, "strings only, got 3 in row 47"),
-        (pd.Series([*TEXTS[:47], None]), K, "strings only, got nan in row 47"),
+        ([*TEXTS[:47], 3], K, "strings of valid Unicode, got 3"),
+        (pd.Series([*TEXTS[:47], None]), K, "strings of valid Unicode, got nan"),
     ],
 )
 def test_what_cannot_be_used_is_refused_as_scikit_learn_expects(classifier, X, y, words):
@@ -191,15 +191,30 @@ def test_the_checks_of_scikit_learn(classifier):
 
 def test_the_encoder_runs_once_over_each_text_in_all_folds_and_plans(classifier, monkeypatch):
     ran, pool_each = [], Encoder.pool_each
+    asked, find_logits = [], ls.Predictor.find_logits
 
     def count(self, tokens, rows, poolings):
         ran.extend(rows)
         return pool_each(self, tokens, rows, poolings)
 
+    def ask(self, texts, *given):
+        asked.extend(texts)
+        return find_logits(self, texts, *given)
+
     monkeypatch.setattr(Encoder, "pool_each", count)
+    monkeypatch.setattr(ls.Predictor, "find_logits", ask)
     for plan in ("head:best", "head:2"):
-        cross_val_score(clone(classifier).set_params(plan=plan), TEXTS, K, cv=3)
+        said = cross_val_predict(clone(classifier).set_params(plan=plan), TEXTS, K, cv=3)
     assert len(ran) == len(set(TEXTS))
+    assert len(asked) == len(TEXTS) / 3  # those of the first fold, which no other had seen yet
+    [(_, held_out), *_] = StratifiedKFold(3).split(TEXTS, K)
+    kept = np.setdiff1d(np.arange(len(TEXTS)), held_out)
+    texts = np.array(TEXTS)
+    fitted = clone(classifier).set_params(plan="head:2").fit(texts[kept], K[kept])
+    assert np.array_equal(fitted.predict(texts[held_out]), said[held_out])
+    shares = fitted.predict_proba(texts[held_out])
+    exact = fitted.predictor_.predict_proba(texts[held_out].tolist())
+    np.testing.assert_allclose(shares, exact, atol=1e-6)  # of the states, and of the model
 
 
 @pytest.mark.whole

@@ -20,7 +20,7 @@ from layerscout.errors import InputError
 from layerscout.files import format_json, read_json, write_files
 from layerscout.models import Encoder
 from layerscout.plans import FULL, TuneRequest, options_of
-from layerscout.predicting import find_shares, load
+from layerscout.predicting import check_strings, find_shares, load
 from layerscout.tuning import Result, RunOptions, tune
 
 if TYPE_CHECKING:
@@ -198,8 +198,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the texts, and what the model says of them."""
         check_is_fitted(self)
         with _refusing():
-            texts = list_texts(X)
-            return texts, self.predictor_.find_logits(texts)
+            texts, predictor = list_texts(X), self.predictor_
+            logits = np.zeros((len(texts), len(predictor.labels)), np.float32)
+            others = np.arange(len(texts))
+            if predictor.recall is not None:  # what other folds have computed
+                found, logits_found = predictor.recall(texts)
+                logits[found] = logits_found
+                others = np.setdiff1d(others, found)
+            if len(others):
+                logits[others] = predictor.find_logits([texts[row] for row in others])
+            return texts, logits
 
 
 def _show_options() -> None:
@@ -238,12 +246,7 @@ def list_texts(X: Any) -> list[str]:
             "X must be a list, an array or a column of one or more strings, got "
             f"{type(X).__name__} of shape {values.shape}; give one column of texts"
         )
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            raise InputError(
-                f"X must hold strings only, got {value!r:.60} in row {row}; fill or leave out "
-                "what is missing, and turn numbers into text"
-            )
+    check_strings(values)
     return [str(value) for value in values]
 
 

@@ -18,6 +18,8 @@ from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision, load_tuned, read_names, read_thresholds
 from layerscout.states import Examples, predict
 
+Recall = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
@@ -29,6 +31,8 @@ class Predictor:
         kind: of the task.
         labels: names of its classes, labels or tags by id; none for numbers and choices.
         max_length: tokens of an input at the most.
+        recall: returns which of some texts have states in the cache that the head reads, and the
+            logits of these; None where there is no such head.
     """
 
     model: Any = field(repr=False)
@@ -36,16 +40,22 @@ class Predictor:
     kind: Kind
     labels: tuple[str, ...]
     max_length: int
+    recall: Recall | None = field(default=None, repr=False)
 
     @classmethod
     def of(
-        cls, encoder: Encoder, model: Any, kind: Kind, max_length: int | None = None
+        cls,
+        encoder: Encoder,
+        model: Any,
+        kind: Kind,
+        max_length: int | None = None,
+        recall: Recall | None = None,
     ) -> Predictor:
         """Make one of a classifier; inputs are cut as its tokenizer says, unless told otherwise."""
         unnamed = kind in ("regression", "multiple_choice")
         labels = () if unnamed else tuple(read_names(model.config))
         longest = encoder.tokenizer.model_max_length if max_length is None else max_length
-        return cls(model, encoder, kind, labels, longest)
+        return cls(model, encoder, kind, labels, longest, recall)
 
     def predict(self, texts: Sequence[Any], pairs: Sequence[Any] | None = None) -> Any:
         """Predict the class of each of n texts.
@@ -104,7 +114,7 @@ class Predictor:
         choices, cut = 1, self.max_length
         if self.kind == "token_classification":
             sentences = [words for words in map(_split, texts) if words]
-            _check_strings(chain(*sentences))
+            check_strings(chain(*sentences))
             if not sentences:
                 return np.zeros((0, len(self.labels)), np.float32)
             tokens = self.encoder.tokenize_words(sentences, max_length=cut)
@@ -115,10 +125,10 @@ class Predictor:
                 raise InputError("every text needs as many choices as the others, two or more")
             firsts = [text for text in texts for _ in range(choices)]
             flat = [choice for row in pairs for choice in row]
-            _check_strings((*firsts, *flat))
+            check_strings((*firsts, *flat))
             tokens = self.encoder.tokenize(firsts, flat, max_length=cut)
         else:
-            _check_strings((*texts, *(() if pairs is None else pairs)))
+            check_strings((*texts, *(() if pairs is None else pairs)))
             tokens, outputs = self.encoder.tokenize(texts, pairs, max_length=cut), len(texts)
         answers = Targets(np.zeros(outputs, np.int64), choices, np.arange(outputs))
         examples = Examples(tokens, answers, None)
@@ -222,7 +232,7 @@ def find_shares(kind: Kind, logits: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _check_strings(values: Iterable[Any]) -> None:
+def check_strings(values: Iterable[Any]) -> None:
     """Raise unless all are strings of valid Unicode."""
     for value in values:
         try:

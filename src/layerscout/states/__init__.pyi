@@ -19,6 +19,7 @@ from .fingerprints import (
 from .pooled import (
     PooledStates as PooledStates,
     States as States,
+    find_states as find_states,
     pool_states as pool_states,
 )
 from .store import (

@@ -172,7 +172,7 @@ def pool_states(
     entries, fingerprint = list[CacheEntry](), fingerprint or ""
     if limit:
         fingerprint = fingerprint or fingerprint_encoder(encoder, encoder.blocks)
-        entries = [entry for entry in list_cache() if entry.about.get("encoder") == fingerprint]
+        entries = _list_entries(fingerprint)
     kept = {pooling: _find(entries, pooling, unique) for pooling in poolings}
     lacking = {pooling: each.rows < 0 for pooling, each in kept.items()}
     missing = [pooling for pooling in kept if lacking[pooling].any()]
@@ -208,6 +208,31 @@ def pool_states(
         pooling: States(tuple(each.arrays), each.rows[inverse]) for pooling, each in kept.items()
     }
     return PooledStates(states, frozenset(kept) - frozenset(missing), warning, passed)
+
+
+def find_states(
+    fingerprint: str, tokens: Tokens, pooling: Pooling
+) -> tuple[Int64[np.ndarray, " m"], States]:
+    """Find what the cache has of the pooled states of n texts, or of n words; compute nothing.
+
+    Args:
+        fingerprint: `fingerprint_encoder(encoder, encoder.blocks)`.
+        tokens: the n texts, or texts in which n words are labelled.
+        pooling: the way to pool.
+
+    Returns:
+        Which of them have states, in their order, and the states of these.
+    """
+    unique, inverse = np.unique(name_outputs(tokens)[0], return_inverse=True)
+    kept = _find(_list_entries(fingerprint), pooling, unique)
+    rows = kept.rows[inverse]
+    (found,) = np.nonzero(rows >= 0)
+    return found, States(tuple(kept.arrays), rows[found])
+
+
+def _list_entries(fingerprint: str) -> list[CacheEntry]:
+    """List the entries of an encoder."""
+    return [entry for entry in list_cache() if entry.about.get("encoder") == fingerprint]
 
 
 def _find(entries: Sequence[CacheEntry], pooling: Pooling, names: Names) -> _Kept:

@@ -52,7 +52,7 @@ from layerscout.tuning.free import Settled
 from layerscout.tuning.judging import Judgement
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import Snapshots, keeping_trained
-from layerscout.tuning.solving import Solution
+from layerscout.tuning.solving import Solution, recall
 from layerscout.tuning.stages import TunedPlan
 from layerscout.tuning.stepping import pick_epoch
 
@@ -226,7 +226,11 @@ def make_result(
     encoder = tuning.encoder
     if first.solution is not None:  # an averaging block is exact in no shorter precision
         encoder = replace(encoder, precision="float32")
-    predictor = Predictor.of(encoder, settled.model, task.kind, tuning.request.max_length)
+    longest, solution, recalls = tuning.request.max_length, first.solution, None
+    if solution is not None and (known := solution.pooled.fingerprint) is not None:
+        head = solution.solved.state, solution.solved.head
+        recalls = partial(recall, tuning.encoder, known, solution.form, head, longest)
+    predictor = Predictor.of(encoder, settled.model, task.kind, longest, recalls)
     return Result(settled.model, encoder.tokenizer, content, judged.predictions, write, predictor)
 
 

@@ -20,10 +20,13 @@ from layerscout.data import (
     settle_thresholds,
 )
 from layerscout.errors import InputError
+from layerscout.models import Encoder
 from layerscout.plans import ranges
 from layerscout.progress import Show
 from layerscout.states import (
     States,
+    find_states,
+    fingerprint_encoder,
     follow_first,
     make_accelerator,
     pool_states,
@@ -33,7 +36,7 @@ from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.stepping import Epoch, Run
 
 if TYPE_CHECKING:
-    from layerscout.scores import SolvedHead
+    from layerscout.scores import LinearHead, SolvedHead
 
 
 class UnsolvableError(InputError):
@@ -116,6 +119,7 @@ class Pooled:
         examples: how many they are of.
         seconds: of the forward pass.
         cached: whether the states were found in the cache.
+        fingerprint: of the encoder, by which the cache has them; None where it is off.
         warnings: what the reader of the result should know.
     """
 
@@ -124,6 +128,7 @@ class Pooled:
     seconds: float
     cached: bool
     warnings: tuple[str, ...]
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,9 +326,10 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
     """Pool the tokens of both splits at every state, or find them in the cache."""
     started, pooling = perf_counter(), find_form(tuning).pooling
     splits, limit = [tuning.training, tuning.validation], tuning.cache_limit
-    tokens = splits[0].tokens + splits[1].tokens
+    tokens, encoder = splits[0].tokens + splits[1].tokens, tuning.encoder
+    own = fingerprint_encoder(encoder, encoder.blocks) if limit else None
     with make_accelerator().main_process_first():  # the others find them in the cache
-        pooled = pool_states(tuning.encoder, tokens, (pooling,), limit=limit, show=show)
+        pooled = pool_states(encoder, tokens, (pooling,), limit=limit, fingerprint=own, show=show)
     states, end = pooled.states[pooling], splits[0].tokens.outputs
     parts = {
         "training": states.take(np.arange(end)),
@@ -332,7 +338,32 @@ def pool(tuning: Tuning, show: Show) -> Pooled:
     warnings = () if pooled.warning is None else (pooled.warning,)
     show("solving the head", 0, 1)
     seconds = perf_counter() - started
-    return Pooled(parts, sum(map(len, splits)), seconds, bool(pooled.cached), warnings)
+    return Pooled(parts, sum(map(len, splits)), seconds, bool(pooled.cached), warnings, own)
+
+
+def recall(
+    encoder: Encoder,
+    fingerprint: str,
+    form: Form,
+    head: tuple[int, LinearHead],
+    max_length: int,
+    texts: Sequence[str],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of some texts have states in the cache, and what a solved head says of these.
+
+    Args:
+        encoder: that the head was solved for.
+        fingerprint: of the encoder.
+        form: of the head.
+        head: its state, and what was solved.
+        max_length: tokens of a text at the most.
+        texts: n of them.
+    """
+    tokens, (state, solved) = encoder.tokenize(texts, max_length=max_length), head
+    found, states = find_states(fingerprint, tokens, form.pooling)
+    if not len(found):
+        return found, np.zeros((0, len(solved.bias)))
+    return found, solved(form.read(states[state]))
 
 
 def deal_texts(split: Split, answers: Targets, groups: int = FOLDS) -> np.ndarray:

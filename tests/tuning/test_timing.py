@@ -10,6 +10,7 @@ from inputs import expect_refused
 from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import TuneRequest, Work, block_flops, cost
+from layerscout.reporting import describe_more
 from layerscout.states import make_batches
 from layerscout.tuning import RunOptions, free, limiting, machine, run, stages, timing, tune
 from layerscout.tuning.resolve import resolve
@@ -170,12 +171,26 @@ def test_a_slower_machine_stops_a_training(bert, clock):
 def test_the_free_head_is_kept_where_no_training_fits(bert, clock, tmp_path):
     result = tune(bert, task_by_words(), "top:1", time=16, since=clock.now, **OPTIONS)
     assert result.content["solved"] is not None and clock.now - 1000 < 17.6
+    assert result.content["more"]["time"] is None  # of a plan that was named nothing was measured
     [line] = [each for each in result.warnings if "no training fits" in each]
     least = int(line.split("--time ")[1].split("s")[0])
     result.save(tmp_path)
     start = clock.now
     result = tune(bert, task_by_words(), "top:1", time=least, since=start, **OPTIONS)
     assert result.content["solved"] is None and clock.now - start < 1.1 * least
+
+
+def test_the_time_that_auto_needs_is_said_with_what_it_would_bring(bert, clock):
+    options = {**OPTIONS, "metric": "accuracy"}
+    result = tune(bert, task_by_words(), time=20, since=clock.now, **options)
+    more = result.content["more"]["time"]
+    assert result.content["solved"] is not None and more["gain"] == 0.052
+    said = f"--time {more['seconds']}s) would bring about +5.2 points (+2.4 to +8.0) of accuracy"
+    assert said in describe_more(result.content)
+    enough, start = more["seconds"], clock.now
+    result = tune(bert, task_by_words(), time=enough, since=start, **options)
+    assert result.content["more"]["time"] is None and clock.now - start < enough
+    assert not any("steps are trained" in warning for warning in result.warnings)
 
 
 @pytest.mark.parametrize("plan", ["auto", "head:best", "(3, 4, 4)"])

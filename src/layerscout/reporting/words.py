@@ -188,17 +188,34 @@ LITTLE = 0.02
 
 
 def describe_more(content: Mapping[str, Any]) -> str | None:
-    """Say what more labelled examples would bring; None where that is not known.
+    """Say what more time or more labelled examples would bring; None where neither is known.
 
     Args:
         content: of `result.json`.
     """
-    if (more := (content.get("more") or {}).get("texts")) is None:
-        return None
-    size, digits, unit = _choose_unit(content["metric"])
-    gain, low, high = (
-        f"{size * each:+.{digits}f}".replace("-", "−") for each in (more["gain"], *more["interval"])
+    more = content.get("more") or {}
+    said = [_describe_more_time(content, more["time"])] if more.get("time") else []
+    said += [_describe_more_texts(content, more["texts"])] if more.get("texts") else []
+    return "; ".join(said) or None
+
+
+def _describe_more_time(content: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    gain, low, high, unit = _write_gain(content, more)
+    return (
+        f"more time (--time {more['seconds']}s) would bring about {gain}{unit} ({low} to {high}) "
+        f"of {name_measure(content)}, as trainings did on four other tasks"
     )
+
+
+def _write_gain(content: Mapping[str, Any], more: Mapping[str, Any]) -> list[str]:
+    """Write a gain, the ends of its interval, and their unit."""
+    size, digits, unit = _choose_unit(content["metric"])
+    values = more["gain"], *more["interval"]
+    return [*(f"{size * each:+.{digits}f}".replace("-", "−") for each in values), unit]
+
+
+def _describe_more_texts(content: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    gain, low, high, unit = _write_gain(content, more)
     examples = name_examples(content["task"]["kind"])
     added = f"{more['more']:,} more {examples}"
     if more["interval"][0] > 0:

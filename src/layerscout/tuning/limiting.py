@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from time import perf_counter
+from typing import Any
 
 from layerscout.errors import InputError
 from layerscout.progress import write_duration
 from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
 from layerscout.tuning.machine import Watch
+from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.stages import Hooks, TunedPlan
@@ -21,6 +23,10 @@ from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run
 PLANNED_SHARE = 0.95
 # Steps below which a training is not worth beginning.
 LEAST_STEPS = 10
+# How far in accuracy the training of "auto" is above the free head on test rows, with the 95 %
+# interval: four tasks, two models, 64 to 1,000 rows (docs/measured/auto.md); and for how many rows
+# that is taken to hold.
+GAIN, GAIN_INTERVAL, GAIN_ROWS = 0.052, (0.024, 0.080), (32, 2000)
 
 
 def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOptions) -> None:
@@ -58,6 +64,8 @@ class Fitted:
         ready: the free head, solved before any training; None where there is none.
         notes: what the reader should know.
         deadlines: until when each training may go on, by `perf_counter`.
+        more: the limit that a training would need which does not fit, and what it would bring, as
+            `result.json` holds it; None where that was not measured.
     """
 
     tuning: Tuning
@@ -65,6 +73,7 @@ class Fitted:
     ready: Ready | None
     notes: Sequence[str]
     deadlines: Iterator[float]
+    more: dict[str, Any] | None = None
 
 
 def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
@@ -99,17 +108,18 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     steps = plan() if snapshots is None else snapshots.plan_steps(plan)
     limit = write_duration(watch.limit)
 
-    def ask_for(steps: int) -> str:
-        return f"--time {ceil((watch.elapsed + take(steps)) / PLANNED_SHARE)}s"
+    def ask_for(steps: int) -> int:
+        return ceil((watch.elapsed + take(steps)) / PLANNED_SHARE)
 
     if steps is None:
-        note = f"no training fits {limit}: the shortest would need {ask_for(least)}"
+        note = f"no training fits {limit}: the shortest would need --time {ask_for(least)}s"
         left = tuning if ready is None else ready.tuning
         head = [] if ready is None else [ready.head]
-        return Fitted(replace(left, plans=left.plans[:1]), head, None, [note], iter(()))
+        more = _expect_gain(tuning, ask_for(whole)) if head else None
+        return Fitted(replace(left, plans=left.plans[:1]), head, None, [note], iter(()), more)
     end = watch.started + watch.limit - slower * after
     fit = f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"
-    notes = [f"{fit}; all would need {ask_for(whole)}"]
+    notes = [f"{fit}; all would need --time {ask_for(whole)}s"]
     settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
     epochs = settings.views * settings.count_epochs(n)
     return Fitted(
@@ -119,6 +129,15 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         notes if steps < whole else [],
         _set_deadlines(end, [run.take(settings, n) for run in runs]),
     )
+
+
+def _expect_gain(tuning: Tuning, seconds: int) -> dict[str, Any] | None:
+    """Return what a training that takes so many seconds would bring, where that was measured."""
+    rows, (few, many) = len(tuning.training), GAIN_ROWS
+    auto = read_plan(tuning.request.plan).is_auto and tuning.task.kind == "classification"
+    if not auto or tuning.settings.metric != "accuracy" or not few <= rows <= many:
+        return None
+    return {"seconds": seconds, "gain": GAIN, "interval": GAIN_INTERVAL}
 
 
 def _list_runs(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> list[RunTime]:

@@ -154,7 +154,7 @@ class Result(Displayed):
 def make_result(
     settled: Settled,
     judged: Judgement,
-    more: Mapping[str, Any] | None,
+    more: Mapping[str, Any],
     memory: Mapping[str, Any],
     training: str | None,
     warned: Sequence[str],
@@ -165,7 +165,7 @@ def make_result(
     Args:
         settled: what is kept.
         judged: what it reaches.
-        more: what more texts would bring.
+        more: what more texts, and more time, would bring.
         memory: what training took, in bytes.
         training: its name, where it may be continued.
         warned: what the reader of the figures should know besides.
@@ -216,7 +216,7 @@ def make_result(
         "memory": memory,
         "time": time,
         "free": free,
-        "more": {"texts": more},
+        "more": more,
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
         "settings": _list_settings(tuning, training),
         "given": describe_given(tuning.request),

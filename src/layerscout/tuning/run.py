@@ -125,10 +125,11 @@ def tune(
         warnings += snapshots.notes if snapshots is not None else ()
         hooks = Hooks(show, running, snapshots, predicted, warnings.append, watch)
         tuned: list[TunedPlan] = []
-        ready = None
+        ready, more = None, dict[str, Any].fromkeys(("texts", "time"))
         if forecast is not None and limited:
             fitted = fit_trainings(tuning, forecast, hooks)
             tuning, tuned, ready = fitted.tuning, fitted.tuned, fitted.ready
+            more["time"] = fitted.more
             warnings += fitted.notes
             hooks = replace(hooks, deadlines=fitted.deadlines)
         for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
@@ -148,7 +149,7 @@ def tune(
         warnings += running.warn_of_unsaved()
         with keeping_trained(snapshots, "judging it"), watch.measure("judge"):
             settled = settle_kept(tuning, tuned, hooks, ready)
-            more = learn_more(settled) if running.measure == "all" else None
+            more["texts"] = learn_more(settled) if running.measure == "all" else None
             used = measure_memory(device, peak=True)  # before what only measures the model
             show("done" if running.measure == "metric" else "judging it", 0, 1)
             judgement = judge(

@@ -264,9 +264,14 @@ def test_a_killed_stage_is_resumed_to_the_same_model(bert, tmp_path, monkeypatch
 
 REFUSED = [
     (task_of, "head:3", {}, "`loss` (contrastive) needs blocks that are tuned, but head:3 … none"),
-    (words_task, "(2,3,3)", {}, "classes of texts, but … token classification"),
+    (words_task, "(2,3,3)", {}, "token classification; leave it out, and cross-entropy is used"),
     (choices_task, "(2,3,3)", {}, "classes of texts, but … multiple choice"),
-    (lambda: task_by_words("numbers"), "(2,3,3)", {}, "classes of texts, but … number"),
+    (
+        lambda: task_by_words("numbers"),
+        "(2,3,3)",
+        {},
+        "classes of texts, but … and the squared error is used",
+    ),
     (task_of, "(2,3,3)", {"method": "adapter"}, "saved whole, but the method"),
     (task_of, "(2,3,3)", {"loss": None, "head_end": "solved", "keep": "last"}, "`keep` applies"),
     (task_of, "(2,3,3)", {"head_start": "solved"}, "`head_start` applies to a head"),

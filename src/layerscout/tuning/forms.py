@@ -141,9 +141,11 @@ def ends_solved(
     Raises:
         InputError: if that was asked for and cannot be.
     """
-    kind, shape, rule = target.task.kind, target.shape, ""
+    kind, shape, rule, remedy = target.task.kind, target.shape, "", "leave it out"
     if kind not in OF_TEXTS or (request.loss is not None and kind == "regression"):
         rule = f"classes of texts, but {target.task.name} is a task of {describe_kind(kind)}"
+        used = "the squared error" if kind == "regression" else "cross-entropy"
+        remedy += f", and {used} is used" if request.loss is not None else ""
     elif not (plan.tuned or plan.embeddings):
         rule = f"blocks that are tuned, but {plan.notation} tunes none"
     elif target.method.saved == "apart" or request.keep_adapter:
@@ -153,7 +155,7 @@ def ends_solved(
     if request.asks_solved and rule:
         option = "loss" if request.loss is not None else "head_end"
         value = getattr(request, option)
-        raise InputError(f"`{option}` ({value}) needs {rule}; leave it out")
+        raise InputError(f"`{option}` ({value}) needs {rule}; {remedy}")
     own = request.classifier == "family" or request.save_dtype not in (None, "float32")
     default = spec.ends_solved and request.head_end is None
     default &= not (own or TRAINED & request.given)

@@ -26,8 +26,8 @@ from layerscout.data import (
     settle_thresholds,
     tabulate_predictions,
     tune_thresholds,
+    warn_of_answers,
     warn_of_exchange,
-    warn_of_one_answer,
 )
 from tuned import several_task, words_task
 
@@ -264,7 +264,19 @@ ONE_CLASS = "one class only: 'fear' for all 4 {} … --class-weights balanced"
     [
         ("classification", IDS, ONES, ONE_CLASS.format("validation examples")),
         ("token_classification", IDS, ONES, ONE_CLASS.format("words")),
-        ("classification", IDS, np.array([1, 1, 1, 0]), None),
+        (
+            "classification",
+            IDS,
+            np.array([1, 1, 1, 0]),
+            "never predicts 1 of its 3 classes … of 4 validation examples have: 'anger'; more",
+        ),
+        ("classification", IDS, np.array([1, 2, 0, 0]), None),
+        (
+            "multi_label_classification",
+            MARKS,
+            np.diag([True, False, True]),
+            "never predicts 1 of its 3 labels … 'fear'; … --threshold tuned",
+        ),
         ("classification", ONES, ONES, None),  # then it is right
         ("regression", IDS / 2, ONES / 2, None),
         (
@@ -283,7 +295,7 @@ ONE_CLASS = "one class only: 'fear' for all 4 {} … --class-weights balanced"
     ],
 )
 def test_one_answer_to_everything_is_told(kind, labels, predicted, words):
-    lines = warn_of_one_answer(kind, ("joy", "fear", "anger"), labels, predicted)
+    lines = warn_of_answers(kind, ("joy", "fear", "anger"), labels, predicted)
     assert len(lines) == (words is not None)
     assert all(word in lines[0] for word in (words.split(" … ") if words else ()))
 

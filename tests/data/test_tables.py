@@ -347,7 +347,9 @@ def test_held_out_rows_of_training_are_told(write):
     assert "2 of 2 test rows are also validation rows" in line
     assert Task.from_lists(texts, labels, validation=held, test=held).repeated is None
     twice = Task.from_lists(texts * 2, labels * 2, validation=0.5, seed=1)
-    assert "validation rows are also training rows" in twice.warnings[0] == twice.repeated
+    assert twice.repeated is None and len(twice.validation) == 40  # both rows of a text
+    alone = Task.from_lists(["one", "two"] * 4, ["x", "y"] * 4, validation=0.25)
+    assert "2 of 2 validation rows are also training rows" in alone.warnings[1] == alone.repeated
     assert np.isin(twice.validation.origin, twice.train.origin).sum() == 0
 
 

@@ -157,7 +157,7 @@ def test_unknown_tokens_count_and_typed_special_tokens_do_not_hide(tiny):
     added = np.flatnonzero(~tokens.ordinary[tokens.offsets[1] :])
     assert added.tolist() == [0, tokens.lengths[1] - 1]
     tokens = encoder.tokenize(["", "the cat", "a " * 50], max_length=20)
-    assert (tokens.empty, tokens.truncated, len(tokens)) == (1, 1, 3)
+    assert (tokens.empty, tokens.cut, len(tokens)) == (1, (1, 32, 52), 3)
     assert tokens.lengths.max() == 20
     assert tokens.lengths.sum() == len(tokens.ids) == len(tokens.types) == len(tokens.ordinary)
 

@@ -12,7 +12,7 @@ from transformers.pipelines.token_classification import AggregationStrategy
 
 from inputs import expect_refused
 from layerscout.data import Tags, label_pieces
-from layerscout.models import Tokens
+from layerscout.models import Cut, Tokens
 from layerscout.models.tokens import tokenize_words
 from layerscout.plans import Pooling
 from tiny import SENTENCES
@@ -70,7 +70,7 @@ def test_every_token_knows_its_word(encoder):
     tokens = encoder.tokenize_words(WORDS)
     assert tokens.words.tolist() == naive_words(encoder, WORDS)
     assert tokens.outputs == sum(map(len, WORDS))
-    assert (tokens.truncated, tokens.empty) == (0, 0)
+    assert (tokens.cut.inputs, tokens.empty) == (0, 0)
 
 
 def test_a_long_sentence_is_cut_into_windows_and_every_word_is_in_one(encoder):
@@ -167,7 +167,7 @@ def test_every_piece_that_begins_a_word_is_labelled():
         types=np.zeros(13, dtype=np.uint8),
         ordinary=np.ones(13, dtype=bool),
         offsets=np.array([0, 13]),
-        truncated=0,
+        cut=Cut(),
         empty=0,
         words=np.array([0, 0, -1, 1, 1, 1, -1, 2, -1, 3, 4, 4, 4]),
         begins=np.ones(13, dtype=bool),

@@ -1,5 +1,6 @@
 """What pages and the terminal say of tasks with several labels, and of labelled words."""
 
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from layerscout.reporting import (
     describe_evaluation,
     describe_scan,
     describe_speed,
+    offer_macro_f1,
     tabulate_by_name,
 )
 from layerscout.reporting.scores import describe_no_signal, list_notes
+from layerscout.reporting.words import describe_interval
 from scan_content import full
 
 WORDS = {
@@ -39,7 +42,7 @@ def scanned(task: dict[str, Any], metric: str = "f1") -> dict[str, Any]:
     return given
 
 
-TEXTS = full()["task"]
+TEXTS, COUNTS = full()["task"], [9, 8, 7, 6, 5, 5, 1, 99]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,14 @@ TEXTS = full()["task"]
         (count_examples(TEXTS), "2,000 examples"),
         (count_labels(WORDS), "3 tags"),
         (count_labels(TEXTS), "2 classes"),
+        (
+            count_labels(TEXTS | {"labels": list("abcdefgh"), "examples_per_class": COUNTS}),
+            "8 classes: h 99, a 9, b 8, c 7, d 6, and 1 to 5 of each of 3 others",
+        ),
+        (
+            count_labels(TEXTS | {"labels": ["no", "yes"], "examples_per_class": [10, 1200]}),
+            "2 classes: yes 1,200, no 10",
+        ),
         (count_labels(TEXTS | SEVERAL), "3 labels"),
         (
             count_compared(
@@ -224,3 +235,45 @@ def test_a_speed_is_set_against_that_of_the_full_model(kept, words):
     assert words in describe_speed(content | {"flops": {"inference": 1, "full_inference": 2}})
     same = describe_speed(content | {"flops": {"inference": 2, "full_inference": 2}})
     assert same.endswith("the same as the full model")
+
+
+MACRO = "macro-F1, in which every class counts alike, is 0.600 (--metric macro_f1 chooses by it): "
+
+
+@pytest.mark.parametrize(
+    ("counts", "right", "said"),
+    [
+        ((50, 40, 10), (0.9, 0.9, 0.2), None),
+        ((50, 41, 9), (0.9, 0.9, 0.2), "'c' has few examples"),
+        ((50, 41, 9), (0.9, 0.9, 0.0), "'c' has few examples, and 'c' has no right prediction"),
+        ((40, 30, 30), (0.9, 0.0, 0.0), "'b', 'c' have no right prediction"),
+        ((5,) * 20, (0.9,) * 20, None),  # of as many, each has a twentieth
+        ((5,) * 19 + (2,), (0.9,) * 20, "'t' has few examples"),
+        ((), (0.9, 0.9), None),  # of an older file
+    ],
+)
+def test_macro_f1_is_offered_where_accuracy_hides_a_class(counts, right, said):
+    names = list(ascii_lowercase[: len(right)])
+    content = {
+        "metric": "accuracy",
+        "task": {"kind": "classification", "labels": names, "examples_per_class": list(counts)},
+        "metrics": {"accuracy": 0.9, "macro_f1": 0.6},
+        "by_name": {n: {"support": 5, "f1": f1} for n, f1 in zip(names, right, strict=True)},
+    }
+    assert offer_macro_f1(content) == (None if said is None else MACRO + said)
+    assert offer_macro_f1(content | {"metric": "macro_f1"}) is None
+    assert offer_macro_f1(content | {"by_name": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("interval", "metric", "said"),
+    [
+        (None, "accuracy", ""),
+        ([0.51, 1.0], "accuracy", "95 % interval 0.510 to 1.000: too few to judge"),
+        ([0.7, 0.95], "accuracy", "95 % interval 0.700 to 0.950"),
+        ([0.1, 0.6], "pearson", "95 % interval 0.100 to 0.600"),  # which begins at −1
+        ([-0.1, 0.6], "pearson", "95 % interval -0.100 to 0.600: too few to judge"),
+    ],
+)
+def test_a_wide_interval_says_that_rows_are_too_few(interval, metric, said):
+    assert describe_interval({"interval": interval, "metric": metric}) == said

@@ -83,7 +83,7 @@ def test_labels_with_too_few_of_either_are_left_out():
         "; 'label 1', 'label 3', 'label 5' from variability_ratio_debiased (fewer than 8 with the "
         "label, or without); " in told[0]
     )
-    assert told[0].endswith("; use more examples, or other scores, which use all labels")
+    assert told[0].endswith("; use more examples, or other scores, which need fewer")
 
 
 def test_labels_without_a_value_at_some_state_are_left_out_of_all(monkeypatch):

@@ -222,8 +222,8 @@ def test_a_scan_names_the_classes_in_one_warning(encoder, tmp_path):
     assert result.warnings == (
         "classes with too few examples were left out: 'class 1' from "
         "variability_ratio_debiased, cca, ridge (fewer than 8); 'class 1', 'class 3' from "
-        "mutual_information (fewer than 20); use more examples, or other scores, which use all "
-        "classes",
+        "mutual_information (fewer than 20); use more examples, or other scores, which need "
+        "fewer",
     )
     left_out = {key: score.details.get("left_out") for key, score in result.scores.items()}
     assert left_out == dict.fromkeys(OF_STATES) | {key: [1] for key in EIGHT} | {
@@ -247,3 +247,49 @@ def test_a_warning_does_not_list_every_class():
     assert "'intent 5' and 3 more from cca (fewer than 8)" in line
     assert "'intent 6'" not in line
     assert warn_of_rare_classes({"nc1": SCORES["nc1"].score([None, 0.5])}, []) == []
+
+
+def test_classes_of_one_row_are_left_out_of_every_score(encoder):
+    """Of sums too, which no score leaves a class out of."""
+    task = skewed((30, 1, 30, 1))
+    [single] = task.warnings
+    assert single.startswith("2 of 4 classes of skewed have one row each")
+    rows = np.flatnonzero(np.isin(task.train.labels, (0, 2)))
+    texts = [task.train.texts[row] for row in rows]
+    rest = ls.Task.from_lists(texts, [f"class {k}" for k in task.train.labels[rows]])
+    for keys in (("head_quality", "nc1", "knn"), ("variability_ratio",)):
+        result, expected = (scan(encoder, each, keys) for each in (task, rest))
+        for key in keys:
+            values = result.scores[key].values
+            assert values == pytest.approx(expected.scores[key].values, rel=1e-3)
+            assert result.scores[key].details["left_out"] == [1, 3]
+        assert result.warnings[1] == (
+            f"classes with too few examples were left out: 'class 1', 'class 3' from "
+            f"{', '.join(keys)} (fewer than 2); use more examples"
+        )
+
+
+def test_rows_of_one_text_are_in_one_fold(encoder):
+    """Labels are drawn at random, so that a head knows a text only if it has seen it."""
+    rng = np.random.default_rng(0)
+    texts = [f"{n} the cat sat {n * 7919 % 104729}" for n in range(60)]
+    labels = rng.permutation(["p", "q"] * 30).tolist()
+    once, four = (ls.Task.from_lists(texts * times, labels * times) for times in (1, 4))
+    assert "180 of 240 rows of task have a text that is there before" in four.warnings[0]
+    keys = ("head_quality", "knn", "ridge")
+    known, again = (scan(encoder, each, keys).scores for each in (once, four))
+    # Every row four times weighs as it did once.
+    assert again["head_quality"].values == pytest.approx(known["head_quality"].values)
+    for key in ("knn", "ridge"):
+        assert max(again[key].values[1:]) < 0.75, key
+
+
+def test_groups_hold_what_occurs_again():
+    y = np.array([0, 0, 1, 1] * 30 + [0, 1])
+    examples = np.array([*np.tile(np.arange(40), 3), 0, 38])
+    examples[-2:] = 100  # a text with both labels
+    groups = deal_groups(y, 0, examples)
+    assert all(len(set(groups[examples == n])) == 1 for n in set(examples.tolist()))
+    for label in (0, 1):  # of each class there are 20 texts and the one of both
+        counts = [len(set(examples[(groups == g) & (y == label)])) for g in range(groups.max() + 1)]
+        assert len(counts) == 10 and min(counts) == 2 and max(counts) <= 3

@@ -10,7 +10,7 @@ from test_solved_heads import predict, solve_again, task_by_words
 from inputs import expect_refused
 from layerscout.data import Task, evaluate, find_difference
 from layerscout.errors import InputError, LayerscoutError
-from layerscout.reporting import describe_free, suggest_step
+from layerscout.reporting import describe_free, suggest_step, tabulate_by_name
 from layerscout.tuning import tune
 from layerscout.tuning.free import is_better
 from tiny import tiny_checkpoint
@@ -118,6 +118,22 @@ def test_where_no_head_can_be_solved_nothing_is_compared(bert):
     content = tune(bert, task, "auto", **IDLE, head_end="trained").content
     assert content["free"] is None and describe_free(content) is None
     expect_refused("have one text for each class … or `head_end` trained", tune, bert, task, **IDLE)
+
+
+def test_two_rows_of_each_class_judge_in_halves_and_one_row_judges_nothing(bert):
+    """A tenth would leave classes with one row, and a half has one of each class."""
+    names = [f"class {n}" for n in range(10)]
+    texts = [f"{word} {name}" for name in names for word in ("cat", "dog")]
+    task = Task.from_lists([*texts, "one", "two"], [*np.repeat(names, 2).tolist(), "x", "y"])
+    assert "2 of 12 classes of task have one row each" in task.warnings[0]
+    content = tune(bert, task, "auto", progress=False, max_steps=2).content
+    solved, free = content["solved"], content["free"]
+    assert (solved["examples"], solved["judged"]) == (22, 20) and free["examples"] == 20
+    assert free["folds"] == 2 and 0 <= free["value"] <= 1
+    support = {name: row["support"] for name, row in content["by_name"].items()}
+    assert support == dict.fromkeys(names, 2) | {"x": 0, "y": 0}
+    rows = {row[0]: row[1:] for row in tabulate_by_name(content).rows}
+    assert rows["x"] == ["–", "–", "–", "0"]
 
 
 @pytest.mark.parametrize(

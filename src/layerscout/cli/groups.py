@@ -71,6 +71,10 @@ class Columns:
     """Treat the labels as numbers to predict."""
     drop_missing: bool = option(False)
     """Leave out rows without a text or label."""
+    drop_rare: int | None = option(None)
+    """Leave out classes with fewer training rows than this."""
+    merge_rare: int | None = option(None)
+    """Make one class, "other", of those with fewer training rows than this."""
     sep: str | None = option(None)
     """Separator of the fields in a CSV or TSV file: a character, or tab; by default it is detected
     from the first line."""

@@ -207,6 +207,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         say(console, free, "" if content["free"]["better"] else "bold yellow")
     if words and better:
         say(console, words)
+    if (macro := reporting.offer_macro_f1(content)) is not None:
+        say(console, macro)
     if (more := reporting.describe_more(content)) is not None:
         say(console, more)
     seconds = content["seconds"]

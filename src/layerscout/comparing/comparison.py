@@ -188,9 +188,8 @@ def _read(
     extractor = Extractor(encoder, (pooling,), max_length, cache_limit, show, seconds)
     extracted = extractor.read(split, None, f"reading with {encoder.name}", keep=True)
     warnings = [*encoder.notes, *extracted.warnings]
-    warnings += warn_of_cut_inputs(
-        extracted.truncated, len(extracted.lengths), max_length, by=f" for {encoder.name}"
-    )
+    what = f"inputs of {encoder.name}"
+    warnings += warn_of_cut_inputs(extracted.cut, extracted.lengths, encoder, max_length, what=what)
     described = {
         "name": encoder.name,
         "source": encoder.source,

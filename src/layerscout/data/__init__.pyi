@@ -51,13 +51,15 @@ from .predictions import (
     predict_labels as predict_labels,
     settle_thresholds as settle_thresholds,
     tune_thresholds as tune_thresholds,
-    warn_of_one_answer as warn_of_one_answer,
+    warn_of_answers as warn_of_answers,
 )
+from .rare import REPEATED as REPEATED
 from .sampling import (
     Split as Split,
     concatenate_ranges as concatenate_ranges,
     deal_labels as deal_labels,
     draw_words as draw_words,
+    number_texts as number_texts,
     sample as sample,
     stratify as stratify,
 )
@@ -67,6 +69,7 @@ from .sources import (
 from .tables import (
     Table as Table,
     join_names as join_names,
+    name_some as name_some,
 )
 from .targets import (
     HELD_OUT as HELD_OUT,
@@ -84,7 +87,6 @@ from .targets import (
     tabulate_predictions as tabulate_predictions,
 )
 from .task import (
-    REPEATED as REPEATED,
     ReadingOptions as ReadingOptions,
     Task as Task,
     count_repeated as count_repeated,

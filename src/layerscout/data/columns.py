@@ -33,6 +33,8 @@ LABEL_NAMES = (
     "gold_label",
     "intent",
 )
+# Those that hold labels where no column has a name above.
+OTHER_LABEL_NAMES = ("stars", "rating", "kategorie", "y")
 WORD_NAMES = ("tokens", "words")
 TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "xpos", "ner")
 # Columns of files that other programs write and that are not read; what to do instead.
@@ -168,7 +170,7 @@ def choose_texts(
     """
     texts = _check_named(source, text, text_pair)
     words = _list_usual(source.columns, WORD_NAMES) if of_words else []
-    labels = _list_usual(source.columns, (*LABEL_NAMES, *TAG_NAMES))
+    labels = _list_usual(source.columns, (*LABEL_NAMES, *OTHER_LABEL_NAMES, *TAG_NAMES))
     return _choose_templates(source, task, texts, words[0] if words else None, labels)
 
 
@@ -266,8 +268,9 @@ def _guess_label(
     free = [column for column in source.columns if column not in taken]
     if task is not None and (known := _list_usual(free, KNOWN[task].label)):
         return known[0]
-    candidates = _list_usual(free, LABEL_NAMES if words is None else (*TAG_NAMES, *LABEL_NAMES))
+    candidates = _list_usual(free, LABEL_NAMES) or _list_usual(free, OTHER_LABEL_NAMES)
     if words is not None:
+        candidates = _list_usual(free, (*TAG_NAMES, *LABEL_NAMES))
         candidates = [
             column for column in candidates if column != words and _holds_lists(source, column)
         ]

@@ -24,6 +24,9 @@ ABSENT = ("na", "n/a", "none", "null", "-", "?")
 LARGEST = 1e15
 # What stands between several labels in a string.
 SEPARATORS = ("|", ";", ",")
+# The share of the rows from which on those that are alone in their class make it no column of
+# classes: numbers, texts and ids.
+MOST_SINGLE = 0.5
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 # What libraries call classes whose names they do not know.
 _NUMBERED = re.compile(r"(?:label|class)?[ _-]?(\d{1,6})", re.ASCII | re.IGNORECASE)
@@ -240,6 +243,8 @@ def settle_classes(
     order: tuple[str, ...],
     known: Known | None,
     warnings: list[str],
+    *,
+    rare: bool,
 ) -> tuple[str, ...]:
     """Check the classes of the training split and return them in the order of their ids.
 
@@ -250,6 +255,7 @@ def settle_classes(
         order: the distinct ones, in the order of their ids.
         known: the known task, or None.
         warnings: lines are added.
+        rare: there may be any number of classes of one example, which are left out or merged.
     """
     counts = Counter(names)
     absent = [name for name in order if name not in counts]
@@ -265,7 +271,8 @@ def settle_classes(
             f"a task needs at least 2 classes: column {column!r} of {table.name} has only "
             f"{names[0]!r:.60}; name another column with --label, or add rows"
         )
-    if 1 in counts.values():
+    single = [*counts.values()].count(1)
+    if not rare and (len(counts) - single < 2 or single > MOST_SINGLE * len(names)):
         raise _refuse_single(table, column, names, order)
     settled = tuple(name for name in order if name in counts)
     if known:
@@ -276,12 +283,26 @@ def settle_classes(
             f"{none[0]!r} is read as a class of {table.name}; if it means a missing label, leave "
             "the label empty and use --drop-missing"
         )
+    if _are_stars(column, settled):
+        warnings.append(
+            f"the classes of {table.name} are numbers, as of ratings; --regression predicts the "
+            "number instead, so that being off by one counts less than being off by four"
+        )
     if joined := _find_joined(settled):
         warnings.append(
             f"{joined[0]!r:.60} is read as one class of {table.name}; for several labels per text "
             f"use --label-separator {joined[1]!r}"
         )
     return settled
+
+
+def _are_stars(column: str, names: Sequence[str]) -> bool:
+    """Return whether the classes of a column are ratings: 1 to 5, or some numbers to 10 by name."""
+    numbers = sorted(int(name) for name in names if name.isdecimal() and len(name) < 3)
+    if len(numbers) < max(3, len(names)):
+        return False
+    rated = column.strip().lower() in ("stars", "rating")
+    return numbers == [1, 2, 3, 4, 5] or (rated and numbers[-1] <= 10)
 
 
 def _refuse_single(
@@ -294,7 +315,11 @@ def _refuse_single(
     """
     counts = Counter(names)
     alone, *others = (name for name in order if counts[name] == 1)
-    remedy = "drop or merge such classes"
+    rule = "most examples need a class that others have too"
+    remedy = "--drop-rare 2 leaves such classes out, --merge-rare 2 makes one of them"
+    if len(order) - len(others) < 3:
+        rule = "two or more classes need at least 2 examples"
+        remedy = "add some, or name another column with --label"
     if joined := _find_joined(order):
         remedy += f"; for several labels per text use --label-separator {joined[1]!r}"
     elif all(map(NUMBER.fullmatch, counts)):
@@ -303,7 +328,6 @@ def _refuse_single(
         remedy = "is it the column of labels? name another with --label"
     more = f" and of {len(others)} other classes" if others else ""
     actual = f"1 of {alone!r:.60}{more}"
-    rule = "every class needs at least 2 examples"
     return table.fault(rule, actual, column, names.index(alone), remedy)
 
 

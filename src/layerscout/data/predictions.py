@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64
 
 from layerscout.data.known_tasks import Kind
+from layerscout.data.tables import name_some
 
 # Examples that have a label, from which on it gets a threshold of its own: with fewer the best one
 # on these examples says little about others.
@@ -138,10 +139,10 @@ def pick_choices(
     return right.argmax(axis=1), margins
 
 
-def warn_of_one_answer(
+def warn_of_answers(
     kind: Kind, names: Sequence[str], labels: np.ndarray, predicted: np.ndarray
 ) -> list[str]:
-    """Warn if all predictions are the same though the labels are not.
+    """Warn if all predictions are the same though the labels are not, or some are never made.
 
     Args:
         kind: of the task; choices and numbers have no answer that could be the same.
@@ -151,9 +152,9 @@ def warn_of_one_answer(
     """
     if kind in ("regression", "multiple_choice") or not len(labels):
         return []
-    if (predicted != predicted[0]).any() or (labels == labels[0]).all():
-        return []
     what = "words" if kind == "token_classification" else "validation examples"
+    if (predicted != predicted[0]).any() or (labels == labels[0]).all():
+        return _warn_of_never(names, labels, predicted, what)
     if kind != "multi_label_classification":
         return [
             f"the model predicts one class only: {names[int(predicted[0])]!r:.60} for all "
@@ -166,4 +167,24 @@ def warn_of_one_answer(
     return [
         f"the model predicts no label for any of {len(labels):,} {what}: no probability is above "
         "its threshold; use --threshold tuned to find better ones, or train longer"
+    ]
+
+
+def _warn_of_never(
+    names: Sequence[str], labels: np.ndarray, predicted: np.ndarray, what: str
+) -> list[str]:
+    """Warn of classes, or labels, that examples have and none is predicted to have."""
+    several = labels.dtype.kind == "b"
+    counts = [
+        each.sum(axis=0) if several else np.bincount(each, minlength=len(names))
+        for each in (labels, predicted)
+    ]
+    never = [names[k] for k in np.flatnonzero((counts[0] > 0) & (counts[1] == 0)).tolist()]
+    if not never:
+        return []
+    remedy = "--threshold tuned" if several else "--class-weights balanced"
+    return [
+        f"the model never predicts {len(never)} of its {len(names)} "
+        f"{'labels' if several else 'classes'}, which some of {len(labels):,} {what} have: "
+        f"{name_some(never)}; more training examples of them may help, or {remedy}"
     ]

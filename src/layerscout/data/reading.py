@@ -61,6 +61,7 @@ def read_splits(
     optional: str | None = None,
     drop_missing: bool = False,
     classes: tuple[str, ...] = (),
+    rare: bool = False,
 ) -> tuple[Kind, tuple[str, ...], dict[str, Split], list[str]]:
     """Read every split, the training one first.
 
@@ -74,6 +75,7 @@ def read_splits(
             test rows without their labels.
         drop_missing: leave out rows without a text or a label, with a warning.
         classes: of a model that is judged, by id.
+        rare: classes of one example are left out or merged afterwards.
 
     Returns:
         The kind of the task, its labels, its splits, and what should be known, as of `Task`.
@@ -103,7 +105,7 @@ def read_splits(
                 splits[which], labels = _read_words(table, inputs, named, labels, noted)
             else:
                 ids, labels = _read_labels(
-                    kind, table, inputs, known, named, labels or None, classes, noted
+                    kind, table, inputs, known, named, labels or None, classes, noted, rare=rare
                 )
                 splits[which] = _split(table, inputs, ids, noted)
         except InputError as error:
@@ -319,6 +321,8 @@ def _read_labels(
     labels: tuple[str, ...] | None,
     classes: tuple[str, ...],
     warnings: list[str],
+    *,
+    rare: bool,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the labels of the rows of a split as `Split` has them, and their names by id.
 
@@ -332,6 +336,7 @@ def _read_labels(
         classes: of a model that is judged, by id; they are the labels, unless the rows have none
             of them.
         warnings: lines are added for what should be known.
+        rare: as for `settle_classes`.
     """
     label = inputs.label
     if kind == "regression":
@@ -368,7 +373,7 @@ def _read_labels(
                 raise table.fault(rule, f"{name!r:.60}", label, row, "correct it")
         labels = classes
     if labels is None:
-        labels = settle_classes(table, label, names, order, known, warnings)
+        labels = settle_classes(table, label, names, order, known, warnings, rare=rare)
     return number_classes(table, label, names, labels), labels
 
 

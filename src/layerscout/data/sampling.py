@@ -101,6 +101,24 @@ class Split:
         )
 
 
+def number_texts(split: Split, choices: int = 1) -> np.ndarray:
+    """Number the texts, or pairs of texts, from 0; those that occur again have one number.
+
+    Args:
+        split: n rows.
+        choices: rows of each example, whose texts count together, in any order.
+
+    Returns:
+        The number of each example, int64 (n / choices,).
+    """
+    texts: Sequence[tuple[object, ...]] = [*split.pair_texts()]
+    if choices > 1:
+        starts = range(0, len(texts), choices)
+        texts = [tuple(sorted(texts[start : start + choices])) for start in starts]
+    numbers: dict[tuple[object, ...], int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+
+
 def concatenate_ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return starts[0]..ends[0] − 1, then starts[1]..ends[1] − 1, and so on, int64."""
     counts = ends - starts
@@ -109,7 +127,9 @@ def concatenate_ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def hold_out(split: Split, fraction: float, seed: int, *, least: int = 2) -> tuple[Split, Split]:
+def hold_out(
+    split: Split, fraction: float, seed: int, *, least: int = 2, together: np.ndarray | None = None
+) -> tuple[Split, Split]:
     """Cut a split in two: what stays, and a stratified part of about `fraction` held out.
 
     Both keep the order of the rows. Each class is held out in proportion, to within one example,
@@ -120,6 +140,7 @@ def hold_out(split: Split, fraction: float, seed: int, *, least: int = 2) -> tup
         fraction: between 0 and 1.
         seed: the same one draws the same rows.
         least: examples of a class that are not held out.
+        together: (n,), in place of groups; rows with the same number stay together.
 
     Raises:
         InputError: if either part would be empty, or the fraction is out of range.
@@ -130,11 +151,14 @@ def hold_out(split: Split, fraction: float, seed: int, *, least: int = 2) -> tup
         )
     indicators = _list_indicators(split)
     if indicators is not None:
-        example, n = np.arange(len(split)), len(split)
+        example = np.arange(len(split)) if together is None else together
+        n = int(example.max()) + 1
+        joined = np.zeros((n, indicators.shape[1]), dtype=bool)
+        np.logical_or.at(joined, example, indicators)
         count = round(fraction * n)
-        held = deal_labels(indicators, np.array([n - count, count]), seed) == 1
+        held = deal_labels(joined, np.array([n - count, count]), seed) == 1
     else:
-        example, strata = stratify(split.labels, split.groups)
+        example, strata = stratify(split.labels, split.groups if together is None else together)
         counts, n = np.bincount(strata), len(strata)
         seats = np.minimum(
             _apportion(counts, round(fraction * n), floor=0), np.maximum(counts - least, 0)
@@ -341,10 +365,11 @@ def _share_equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
     smallest = int(counts.min())
     each = smallest if examples is None else examples // len(counts)
     if not 2 <= each <= smallest:
+        remedy = f"--examples {2 * len(counts)} to {smallest * len(counts)}"
         raise InputError(
             f"--balanced draws the same number (at least 2) from each of {len(counts)} classes; "
             f"the smallest, class {counts.argmin()}, has {smallest}, got {each} for each; use "
-            f"--examples {2 * len(counts)} to {smallest * len(counts)}, or leave out --balanced"
+            f"{remedy if smallest > 1 else '--drop-rare 2'}, or leave out --balanced"
         )
     return np.full(len(counts), each)
 

@@ -136,6 +136,12 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(f"{name:.60}" for name in first[:20]) + ", ..." * (len(first) > 20) or "none"
 
 
+def name_some(names: Sequence[str], most: int = 5) -> str:
+    """Quote the first of some names, and count the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"{name!r:.60}" for name in names[:most]) + more
+
+
 def from_memory(name: str, texts: Rows, labels: Rows, pairs: Rows | None = None) -> Source:
     """Make the source of n texts and labels; columns are "text", "text_pair" if given, "label".
 

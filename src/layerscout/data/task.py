@@ -12,11 +12,12 @@ import numpy as np
 from layerscout.data.columns import Inputs, choose_inputs, column_template
 from layerscout.data.known_tasks import KNOWN, Kind, find_known_task
 from layerscout.data.lines import Format
+from layerscout.data.rare import REPEATED, settle_rare, warn_of_repeats
 from layerscout.data.reading import choose_metric, read_splits
-from layerscout.data.sampling import Split, hold_out
+from layerscout.data.sampling import Split, hold_out, number_texts
 from layerscout.data.sources import find, is_local, open_file
 from layerscout.data.tables import NUMBER, Rows, Source, from_memory
-from layerscout.errors import LayerscoutError, check_integer, make_unknown_error
+from layerscout.errors import InputError, LayerscoutError, check_integer, make_unknown_error
 
 
 class ReadingOptions(TypedDict, total=False):
@@ -38,6 +39,8 @@ class ReadingOptions(TypedDict, total=False):
         test: a file for the final figures of a tuning, in place of a test split that the data
             brings along; one without labels is left out, with a warning. False reads none.
         drop_missing: leave out rows without a text or a label, with a warning.
+        drop_rare: leave out classes that fewer training rows have.
+        merge_rare: make one class, "other", of those that fewer training rows have.
         sep: what stands between the fields of .csv and .tsv files, a character or "tab"; by
             default the first of `,`, `;`, tab and `|` that the line of a CSV's names has.
         encoding: of text files, as Python calls it; by default UTF-8, with a warning UTF-16 or
@@ -53,6 +56,8 @@ class ReadingOptions(TypedDict, total=False):
     label_separator: str | None
     regression: bool
     drop_missing: bool
+    drop_rare: int | None
+    merge_rare: int | None
     sep: str | None
     encoding: str | None
 
@@ -81,10 +86,10 @@ class Task:
             tasks a template.
         warnings: what was accepted but should be known, a line each.
         origin: what was given to make it ("data", "validation", "test", "task", "text",
-            "text_pair", "label", "label_separator", "regression", "drop_missing", "sep",
-            "encoding"), the "validation_seed" that drew held-out rows, the name on the "hub", and
-            the "data_sha256" of the texts and the "labels_sha256" of the labels that there were;
-            None where there was nothing.
+            "text_pair", "label", "label_separator", "regression", "drop_missing",
+            "drop_rare", "merge_rare", "sep", "encoding"), the "validation_seed" that drew held-out
+            rows, the name on the "hub", and the "data_sha256" of the texts and the "labels_sha256"
+            of the labels that there were; None where there was nothing.
         repeated: the one of `warnings` that validation rows are training rows, too, which flatters
             no figure of rows that folds keep together; None where they are not.
     """
@@ -154,6 +159,7 @@ class Task:
             optional="test" if test is None else None,
             drop_missing=given["drop_missing"],
             classes=tuple(classes),
+            rare=(given["drop_rare"], given["merge_rare"]),
         )
         origin = {
             "data": str(data),
@@ -235,6 +241,8 @@ class Task:
     def hold_out(self, fraction: float, seed: int, *, least: int = 2) -> "Task":
         """Return the task with a part of its training rows, drawn by class, for validation.
 
+        Where many rows have the same text, those stay together.
+
         Args:
             fraction: between 0 and 1.
             seed: the same one draws the same rows.
@@ -246,6 +254,12 @@ class Task:
         check_integer("seed", seed, 0)
         train, validation = hold_out(self.train, fraction, seed, least=least)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
+        if self.kind != "multiple_choice" and _is_repeated(validation, train):
+            together = number_texts(self.train)
+            with suppress(InputError):  # too few texts: the warning stands
+                train, validation = hold_out(
+                    self.train, fraction, seed, least=least, together=together
+                )
         repeated = _warn_of_repeated({"train": train, "validation": validation})
         return replace(
             self,
@@ -306,18 +320,31 @@ def _build(
     sources: Mapping[str, Source],
     inputs: Inputs,
     task: str | None,
+    *,
+    rare: tuple[int | None, int | None] = (None, None),
+    classes: tuple[str, ...] = (),
     **more: Any,
 ) -> Task:
-    """Read every split and put the task together; for `more` see `read_splits`."""
+    """Read every split and put the task together; for all else see `read_splits`.
+
+    Args:
+        rare: the rows below which classes are left out, or merged.
+    """
     known = None if task is None else KNOWN[task]
     sources = {part: sources[part] for part in ("train", "validation", "test") if part in sources}
+    given = any(rare)  # then classes of a model may be what others are merged into
+    more |= {"classes": () if given else classes, "rare": given}
     kind, labels, splits, warnings = read_splits(name, sources, inputs, known, **more)
+    labels, splits, noted = settle_rare(sources["train"].name, kind, labels, splits, *rare)
+    warnings += noted
+    if known is None:
+        warnings += warn_of_repeats(sources["train"].name, kind, labels, splits["train"])
     train = splits["train"]
     metric = known.metric if known else choose_metric(kind, labels, train, warnings)
     text, *pairs = (template.written for template in inputs.templates)
     pair = {"text_pair": " | ".join(pairs)} if pairs else {}
     repeated = _warn_of_repeated(splits)
-    return Task(
+    built = Task(
         name=name,
         kind=kind,
         labels=labels,
@@ -329,11 +356,7 @@ def _build(
         test=splits.get("test"),
         repeated=repeated.get(("validation", "train")),
     )
-
-
-# The share of a split's rows that training may have too; published ones have some (CoLA: 16 of
-# 1,043).
-REPEATED = 0.05
+    return built.renumber(classes) if given and {*labels} <= {*classes} else built
 
 
 def _warn_of_repeated(splits: Mapping[str, Split]) -> dict[tuple[str, str], str]:
@@ -347,13 +370,18 @@ def _warn_of_repeated(splits: Mapping[str, Split]) -> dict[tuple[str, str], str]
         if which not in splits or other not in splits:
             continue
         split, name = splits[which], "training" if other == "train" else other
-        count = count_repeated(split, splits[other])
-        if count > REPEATED * len(split):
+        if _is_repeated(split, splits[other]):
+            count = count_repeated(split, splits[other])
             warnings[which, other] = (
                 f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
                 f"{which} figures are too good; remove them from {name}"
             )
     return warnings
+
+
+def _is_repeated(split: Split, other: Split) -> bool:
+    """Return whether another split has so many of the rows that figures of them are too good."""
+    return count_repeated(split, other) > REPEATED * len(split)
 
 
 def count_repeated(split: Split, other: Split) -> int:

@@ -181,10 +181,11 @@ def judge_edits(
     return judged
 
 
-def list_warnings(outputs: Outputs, max_length: int) -> list[str]:
+def list_warnings(outputs: Outputs, encoder: Encoder, max_length: int) -> list[str]:
     """Return what the reader of the figures should know of inputs and logits."""
-    warnings = warn_of_cut_inputs(outputs.tokens.truncated, len(outputs.tokens), max_length)
-    warnings += warn_of_dropped_words(outputs.tokens.dropped)
+    tokens = outputs.tokens
+    warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, encoder, max_length)
+    warnings += warn_of_dropped_words(tokens.dropped)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.skipped.items()}
     named = {**outputs.logits, **spans}
     if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:

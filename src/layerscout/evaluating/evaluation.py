@@ -216,7 +216,7 @@ def evaluate(
         "skips": judge_spans(outputs, judge, encoder.blocks) if "skip" in ablations else None,
         "edits": judge_edits(task, outputs, edits, thresholds),
         "settings": _list_settings(extractor, task, request, few if heads else None),
-        "warnings": [*known, *list_warnings(outputs, request.max_length), *warnings],
+        "warnings": [*known, *list_warnings(outputs, encoder, request.max_length), *warnings],
         "seconds": extractor.seconds,
     }
     log_warnings(__name__, content["warnings"])

@@ -108,6 +108,7 @@ from .shapes import (
     model_shape as model_shape,
 )
 from .tokens import (
+    Cut as Cut,
     Tokens as Tokens,
     name_empty_text as name_empty_text,
     overlap_windows as overlap_windows,

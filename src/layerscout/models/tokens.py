@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, chain, count
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,38 @@ from jaxtyping import Bool, Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from layerscout.data import concatenate_ranges
+from layerscout.models.architecture import usable_positions
 from layerscout.plans import ReadToken
+
+if TYPE_CHECKING:
+    from layerscout.models.encoder import Encoder
+
+# What is advised for long inputs is a multiple of this.
+STEP = 128
 
 
 def overlap_windows(max_length: int) -> int:
     """Count the tokens that two neighbouring windows share, so that every word has context."""
     return max_length // 4
+
+
+class Cut(NamedTuple):
+    """What inputs lack that were longer than the maximal length.
+
+    Attributes:
+        inputs: how many were.
+        tokens: that are left out of them; 0 of pairs, whose parts are not told apart.
+        longest: tokens of the longest one, likewise.
+    """
+
+    inputs: int = 0
+    tokens: int = 0
+    longest: int = 0
+
+    def join(self, other: Cut) -> Cut:
+        """Return what these and other inputs lack."""
+        longest = max(self.longest, other.longest)
+        return Cut(self.inputs + other.inputs, self.tokens + other.tokens, longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +62,7 @@ class Tokens:
         ordinary: (t,), true for the tokens that mean-pooling averages: those that the tokenizer
             did not add itself. A text that has none counts all of its tokens.
         offsets: (n + 1,), where each text begins and the last one ends.
-        truncated: how many texts were longer than the maximal length.
+        cut: what is left out of texts that were longer than the maximal length.
         empty: how many texts have no ordinary token.
         words: (t,), the word that a token is part of, in ascending order; −1 for tokens of none,
             and for those of words that belong to another window. None where texts are labelled.
@@ -51,7 +77,7 @@ class Tokens:
     types: UInt8[np.ndarray, " t"]
     ordinary: Bool[np.ndarray, " t"]
     offsets: Int64[np.ndarray, " texts_and_end"]
-    truncated: int
+    cut: Cut
     empty: int
     words: Int64[np.ndarray, " t"] | None = None
     begins: Bool[np.ndarray, " t"] | None = None
@@ -289,7 +315,7 @@ def _tokenize_words(
         return_attention_mask=False,
     )
     sentence = np.array(batch["overflow_to_sample_mapping"])
-    part = replace(_concatenate(batch.encodings, 0), truncated=0, empty=0)
+    part = replace(_concatenate(batch.encodings, 0), cut=Cut(), empty=0)
     word_of = _find_words(batch.encodings, sentence, words, part)
     begins, blank = _find_beginnings(tokenizer, batch.encodings, sentence, words, part)
     part = replace(part, begins=begins, blank=blank)
@@ -385,7 +411,7 @@ def _join(parts: Sequence[Tokens]) -> Tokens:
         join("types"),
         join("ordinary"),
         np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)])),
-        sum(part.truncated for part in parts),
+        reduce(Cut.join, (part.cut for part in parts)),
         sum(part.empty for part in parts),
         join("words"),
         join("begins"),
@@ -398,27 +424,47 @@ def _join(parts: Sequence[Tokens]) -> Tokens:
 
 def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
     """Lay the tokenizer's encodings end to end; one without a token becomes `filler`."""
+    cut = [e for e in encodings if e.overflowing]
+    pairs = any(1 in e.sequence_ids for e in cut[:1])
+    # Each part of the rest has the special tokens as well.
+    lost = [
+        sum(len(part) - sum(e.special_tokens_mask) for part in e.overflowing)
+        for e in ([] if pairs else cut)
+    ]
+    longest = max((len(e) + more for e, more in zip(cut, lost, strict=False)), default=0)
     masks = [~np.array(e.special_tokens_mask or [1], dtype=bool) for e in encodings]
     return Tokens(
         np.fromiter(chain.from_iterable(e.ids or [filler] for e in encodings), dtype=np.int32),
         np.fromiter(chain.from_iterable(e.type_ids or [0] for e in encodings), dtype=np.uint8),
         np.concatenate([mask if mask.any() else ~mask for mask in masks]),
         np.cumsum([0, *map(len, masks)]),
-        truncated=sum(bool(e.overflowing) for e in encodings),
+        Cut(len(cut), sum(lost), longest),
         empty=sum(not mask.any() for mask in masks),
     )
 
 
 def warn_of_cut_inputs(
-    truncated: int, texts: int, max_length: int, *, what: str = "inputs", by: str = ""
+    cut: Cut, lengths: np.ndarray, encoder: Encoder, max_length: int, *, what: str = "inputs"
 ) -> list[str]:
-    """Warn of inputs that were cut; nothing where none was."""
-    if not truncated:
+    """Warn of inputs that were cut; nothing where none was.
+
+    Args:
+        cut: of all inputs.
+        lengths: tokens of each that are left, (n,).
+        encoder: that they are for.
+        max_length: that they were cut to.
+        what: they are, in words.
+    """
+    if not cut.inputs:
         return []
-    return [
-        f"{truncated:,} of {texts:,} {what} were longer than {max_length} tokens{by} and were cut "
-        "(--max-length)"
-    ]
+    line = f"{cut.inputs:,} of {len(lengths):,} {what} were longer than {max_length} tokens and cut"
+    if cut.tokens:
+        line += f": {cut.tokens / (cut.tokens + lengths.sum()):.0%} of all tokens are beyond"
+    limit = usable_positions(encoder.model.config, encoder.family)
+    if max_length >= limit:
+        return [f"{line}; the model reads no more"]
+    enough = -(-cut.longest // STEP) * STEP or limit
+    return [f"{line}; --max-length {min(limit, enough)} reads more of them"]
 
 
 def warn_of_dropped_words(dropped: int, *, what: str = "words") -> list[str]:

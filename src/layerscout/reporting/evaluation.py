@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import takewhile, zip_longest
 from typing import Any
 
-from layerscout.data import REPEATED, find_exchange, name_metric
+from layerscout.data import REPEATED, find_exchange, name_metric, name_some
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import (
     describe_calibration,
@@ -207,6 +207,8 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     rows = []
     for label in ranked[:SHOWN]:
         values = [format_decimals(names[label][value]) for value in ("precision", "recall", "f1")]
+        if not names[label]["support"]:
+            values = ["–"] * 3
         least = [format_decimals(thresholds[label])] if thresholds else []
         rows.append([label, *values, f"{names[label]['support']:,}", *least])
     caption = f"Metrics of each {name}; support: how often it occurs."
@@ -215,6 +217,35 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]
     columns += ["Threshold"] if thresholds else []
     return Table(caption, columns, rows)
+
+
+def offer_macro_f1(content: Mapping[str, Any]) -> str | None:
+    """Say what macro-F1 is where accuracy hides classes that are rare or never right.
+
+    A class is rare with under a tenth of the training examples and half of an even share.
+
+    Args:
+        content: of `result.json`.
+    """
+    task, names = content["task"], choose_judged_split(content).get("by_name") or {}
+    if content["metric"] != "accuracy" or task["kind"] != "classification" or not names:
+        return None
+    counts = task.get("examples_per_class") or ()
+    least = min(0.1, 0.5 / max(1, len(counts))) * sum(counts)
+    rare = [name for name, count in zip(task["labels"], counts, strict=False) if count < least]
+    never = [name for name, own in names.items() if own["support"] and not own["f1"]]
+    parts = [
+        f"{name_some(some, 3)} {'have' if len(some) > 1 else 'has'} {what}"
+        for some, what in ((rare, "few examples"), (never, "no right prediction"))
+        if some
+    ]
+    if not parts:
+        return None
+    value = choose_judged_split(content)["metrics"]["macro_f1"]
+    return (
+        f"macro-F1, in which every class counts alike, is {format_decimals(value)} (--metric "
+        f"macro_f1 chooses by it): {', and '.join(parts)}"
+    )
 
 
 def tabulate_confusion(content: Mapping[str, Any]) -> Table | None:

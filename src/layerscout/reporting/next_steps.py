@@ -42,6 +42,8 @@ CARRIED: Content = {
     "label_separator": None,
     "regression": False,
     "drop_missing": False,
+    "drop_rare": None,
+    "merge_rare": None,
     "sep": None,
     "encoding": None,
     "validation": None,

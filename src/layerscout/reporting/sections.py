@@ -20,6 +20,7 @@ from layerscout.reporting.content import Section
 from layerscout.reporting.evaluation import (
     advise_more_rows,
     describe_evaluation,
+    offer_macro_f1,
     tabulate_by_name,
     tabulate_calibration,
     tabulate_confusion,
@@ -296,7 +297,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     stage, method = find_stage(content), content["method"]
     how = {"solved": stage, "staged": f"{method}, head solved"}.get(stage, method)
     lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
-    lines += filter(None, [describe_free(content)])
+    lines += filter(None, [describe_free(content), offer_macro_f1(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
     words, better = compare_with_words(content)

@@ -160,7 +160,8 @@ def describe_interval(content: Mapping[str, Any]) -> str:
     if (interval := content.get("interval")) is None:
         return ""
     low, high = interval
-    return f"95 % interval {low:.3f} to {high:.3f}"
+    wide = high - low > (2 * WIDE if content.get("metric") in SIGNED else WIDE)
+    return f"95 % interval {low:.3f} to {high:.3f}{': too few to judge' if wide else ''}"
 
 
 def describe_difference(metric: str, difference: float, interval: Sequence[float] | None) -> str:
@@ -183,6 +184,10 @@ def _choose_unit(metric: str) -> tuple[int, int, str]:
     return (1, 3, "") if metric in SIGNED else (100, 1, " points")
 
 
+# Classes whose examples are counted in a line.
+COUNTED = 5
+# From this share of what a metric can be on, an interval says nothing of a model.
+WIDE = 0.3
 # What more examples bring at most where it is called little, as a share.
 LITTLE = 0.02
 
@@ -319,7 +324,8 @@ def describe_quality(content: Mapping[str, Any]) -> str:
         versus = f" vs {other['metrics'][content['metric']]:.3f}" if other else ""
         text = f"test {name} {reached:.3f}{versus}"
         held = "left out" if is_left_out(content) else "validation"
-        notes = [describe_interval(test), always, f"{held} {value:.3f}"]
+        interval = describe_interval({**test, "metric": content["metric"]})
+        notes = [interval, always, f"{held} {value:.3f}"]
     else:
         chosen = "selected on these rows" if list_chosen(content) else ""
         other = content.get("against")
@@ -396,10 +402,20 @@ def name_examples(kind: str) -> str:
 
 
 def count_labels(task: Mapping[str, Any]) -> str:
-    """Count the labels of a task; `task` is what the JSON files hold of it, here and below."""
+    """Count the labels of a task, and the rows that the most frequent ones have.
+
+    `task` is what the JSON files hold of it, here and below.
+    """
     if task["kind"] == "regression":
         return "numbers as labels"
-    return f"{len(task['labels'])} {name_labels(task['kind'])}"
+    counts = task.get("examples_per_class") or ()
+    ranked = sorted(zip(task["labels"], counts, strict=False), key=lambda pair: -pair[1])
+    first = ", ".join(f"{name:.30} {count:,}" for name, count in ranked[:COUNTED])
+    rest = sorted({count for _, count in ranked[COUNTED:]})
+    if rest:
+        ends = f"{rest[0]:,}" if len(rest) == 1 else f"{rest[0]:,} to {rest[-1]:,}"
+        first += f", and {ends} of each of {len(ranked) - COUNTED} others"
+    return f"{len(task['labels'])} {name_labels(task['kind'])}{': ' if first else ''}{first}"
 
 
 def count_examples(task: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from layerscout.data import Split
-from layerscout.models import Encoder, Tokens
+from layerscout.models import Cut, Encoder, Tokens
 from layerscout.plans import Pooling
 from layerscout.progress import Show, follow_examples
 from layerscout.states import States, check_limit, fingerprint_encoder, pool_states
@@ -34,7 +34,7 @@ class Extracted:
 
     Attributes:
         lengths: tokens of each text; where words are read, of the texts that they are in.
-        truncated, empty, dropped: as in `Tokens`.
+        cut, empty, dropped: as in `Tokens`.
         machines: the device and the precision of each machine that read some.
         states: by pooling, where they were kept.
         moments: where they were added up.
@@ -43,7 +43,7 @@ class Extracted:
     """
 
     lengths: np.ndarray
-    truncated: int
+    cut: Cut
     empty: int
     dropped: int
     machines: frozenset[tuple[str, str]]
@@ -59,7 +59,7 @@ class Extracted:
             moments = moments + other.moments
         return Extracted(
             np.concatenate([self.lengths, other.lengths]),
-            self.truncated + other.truncated,
+            self.cut.join(other.cut),
             self.empty + other.empty,
             self.dropped + other.dropped,
             self.machines | other.machines,
@@ -148,7 +148,7 @@ class Extractor:
             passed = len(tokens), self.seconds["forward"] - before
         return Extracted(
             tokens.lengths,
-            tokens.truncated,
+            tokens.cut,
             tokens.empty,
             tokens.dropped,
             frozenset([(self.encoder.device.type, self.encoder.precision)]),

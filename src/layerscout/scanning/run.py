@@ -220,7 +220,7 @@ def _compute_scores(context: ScanContext, sampled: Sampled) -> tuple[dict[str, S
                 progress=lambda done, total: extractor.show("scoring", done, total, "states"),
             )
         elif extracted.moments is not None:
-            scores, broken = score_moments(extracted.moments, keys, pooling)
+            scores, broken = score_moments(extracted.moments, keys, pooling, sampled.left_out)
     for source, compute in WITH_MODEL.items():
         if keys := context.select(source):
             with extractor.timed(source):
@@ -273,7 +273,9 @@ def _collect_warnings(
 ) -> list[str]:
     extracted, used = sampled.extracted, len(sampled.split)
     warnings = [*extracted.warnings, *warn_of_dropped_words(extracted.dropped)]
-    warnings += warn_of_cut_inputs(extracted.truncated, used, context.extractor.max_length)
+    warnings += warn_of_cut_inputs(
+        extracted.cut, extracted.lengths, context.extractor.encoder, context.extractor.max_length
+    )
     if extracted.empty:
         warnings.append(
             f"{extracted.empty:,} of {used:,} inputs have no ordinary token; the tokenizer's "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from layerscout.data import Split, Task, draw_words, sample
+from layerscout.data import Split, Task, draw_words, number_texts, sample
 from layerscout.errors import InputError
 from layerscout.plans import ScanRequest, first_state
 from layerscout.scanning.extraction import Extracted, Extractor
@@ -127,6 +127,7 @@ class Sampled:
         known: by key, the score by which "auto" had enough, as of `score_states`.
         looks: how often "auto" looks at the most.
         reason: why there are so many.
+        left_out: the classes that are left out of sums.
     """
 
     split: Split
@@ -135,6 +136,7 @@ class Sampled:
     known: Mapping[str, Sequence[Estimate | None]] = field(default_factory=dict)
     looks: int = 1
     reason: str | None = None
+    left_out: tuple[int, ...] = ()
 
 
 def draw_sample(context: ScanContext) -> Sampled:
@@ -153,12 +155,15 @@ def draw_sample(context: ScanContext) -> Sampled:
     rows = context.draw(None if isinstance(size, str) else size)
     if keeps:
         return _keep_states(context, rows)[0]
-    split, classes = take_rows(train, rows), None
+    rare, classes = tuple[int, ...](), None
     if context.select("moments"):
+        rare = find_rare(train.labels[rows], None, 2)
+        rows = rows[~np.isin(train.labels[rows], rare)]
         # Of the tags of words some may be missing.
-        labels = np.unique(split.labels, return_inverse=True)[1].reshape(-1)
+        labels = np.unique(train.labels[rows], return_inverse=True)[1].reshape(-1)
         classes = labels, class_weights(torch.from_numpy(np.bincount(labels)))
-    return Sampled(split, context.extractor.read(train, rows, "scanning", classes=classes))
+    extracted = context.extractor.read(train, rows, "scanning", classes=classes)
+    return Sampled(take_rows(train, rows), extracted, left_out=rare)
 
 
 def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
@@ -170,8 +175,8 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     """
     train, sizes = context.task.train, context.list_sizes()
     # More reading brings enough examples of all classes but these.
-    groups = train.groups if train.words is None else train.sentences
-    rare = find_rare(train.labels, groups, SCORES[decide].fewest)
+    examples = number_examples(train, np.arange(len(train.labels)))
+    rare = find_rare(train.labels, examples, SCORES[decide].fewest)
     kept: Kept | None = None
     for size in sizes:
         sampled, kept = _keep_states(context, context.draw(size), kept)
@@ -226,19 +231,38 @@ def _keep_states(
     by_row = np.argsort(kept[0], kind="stable")
     order = by_row[np.searchsorted(kept[0][by_row], rows)]
     split, lengths = take_rows(task.train, rows), kept[1].lengths
+    examples = number_examples(task.train, rows)
     states = {pooling: states.take(order) for pooling, states in kept[1].states.items()}
     lengths = lengths if task.train.words is not None else lengths[order]
     shared = Sample(
         split.labels,
-        deal_groups(split.labels, seed, split.groups),
+        deal_groups(split.labels, seed, examples),
         seed,
-        split.groups,
+        examples,
         first=first_state(extractor.poolings[0]),
         metric=choose_row_metric(task),
         picks=task.kind == "multiple_choice",
         clusters=context.request.clusters,
     )
     return Sampled(split, replace(kept[1], lengths=lengths, states=states), shared), kept
+
+
+def number_examples(split: Split, rows: np.ndarray) -> np.ndarray | None:
+    """Return the example of each of some rows, or words; None where each is one of its own.
+
+    Choices of one example belong together, words of a sentence, and rows with the same text: what
+    is fitted to one of them knows the others.
+    """
+    own: np.ndarray
+    if split.words is not None:
+        own = number_texts(split)[split.sentences[rows]]
+    elif split.groups is not None:
+        own = split.groups[rows]
+    else:
+        own = number_texts(split.take(rows))
+        if own.max() in (0, len(own) - 1):
+            return None
+    return own
 
 
 def take_rows(split: Split, rows: np.ndarray) -> Split:

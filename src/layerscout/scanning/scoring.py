@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from layerscout.data import name_some
 from layerscout.errors import InputError
 from layerscout.plans import Pooling, choose_head_state, first_state
 from layerscout.scores import (
@@ -28,9 +29,6 @@ from layerscout.scores import (
     measure_gaps,
 )
 from layerscout.states import States
-
-# Names of rare classes that a warning lists for a score.
-NAMED = 5
 
 # An entry of a score: its value, alone or with its replicates, None where it is undefined, or why
 # the whole score is refused.
@@ -229,14 +227,17 @@ def score_states(
 
 
 def score_moments(
-    moments: Moments, keys: Sequence[str], pooling: Pooling
+    moments: Moments, keys: Sequence[str], pooling: Pooling, left_out: Sequence[int] = ()
 ) -> tuple[dict[str, Score], list[int]]:
-    """Compute scores of the source "moments".
+    """Compute scores of the source "moments", for which some classes may have been left out.
 
     Returns:
         The scores, and the states that hold values that are not finite.
     """
     scores = {key: SCORES[key].of_moments(moments) for key in keys}
+    if left_out:
+        details = {"left_out": list(left_out)}
+        scores = {key: replace(score, details=details) for key, score in scores.items()}
     if first_state(pooling) > 0:
         scores = {key: score.without_embeddings() for key, score in scores.items()}
     finite = moments.total.isfinite().all(dim=2).all(dim=1)
@@ -254,25 +255,29 @@ def warn_of_rare_classes(
         what: the word for them.
     """
     few: dict[int, list[str]] = {}
+
+    def list_names(numbers: Sequence[int]) -> str:
+        return name_some([names[k] for k in numbers])
+
     either = any("labels" in score.details for score in scores.values())
     for key, score in scores.items():
         if score.details.get("left_out"):
-            few.setdefault(max(1 + either, SCORES[key].fewest), []).append(key)
+            few.setdefault(max(2, SCORES[key].fewest), []).append(key)
     left_out = [
-        f"{_list_names(names, scores[keys[0]].details['left_out'])} from {', '.join(keys)} (fewer "
+        f"{list_names(scores[keys[0]].details['left_out'])} from {', '.join(keys)} (fewer "
         f"than {fewest}{' with the label, or without' if either else ''})"
         for fewest, keys in sorted(few.items())
     ]
     undefined = [
-        f"{_list_names(names, score.details['undefined'])} from {key}"
+        f"{list_names(score.details['undefined'])} from {key}"
         for key, score in scores.items()
         if "undefined" in score.details
     ]
     warnings = []
     if left_out:
         warnings.append(
-            f"{what} with too few examples were left out: {'; '.join(left_out)}; use more examples,"
-            f" or other scores, which use all {what}"
+            f"{what} with too few examples were left out: {'; '.join(left_out)}; use more examples"
+            f"{', or other scores, which need fewer' if max(few) > 2 else ''}"
         )
     if undefined:
         warnings.append(
@@ -280,11 +285,6 @@ def warn_of_rare_classes(
             "more examples"
         )
     return warnings
-
-
-def _list_names(names: Sequence[str], numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
-    return ", ".join(repr(names[k]) for k in numbers[:NAMED]) + more
 
 
 def _average_labels(

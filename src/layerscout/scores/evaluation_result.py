@@ -19,8 +19,8 @@ from layerscout.data import (
     predict_labels,
     tabulate_confusion,
     tabulate_predictions,
+    warn_of_answers,
     warn_of_exchange,
-    warn_of_one_answer,
 )
 
 # Errors that are shown, and characters of their texts.
@@ -73,7 +73,7 @@ class EvaluationResult:
         table = tabulate_predictions(task, split, answers, logits, thresholds)
         table = ({"split": list(which)} if len(which) else {}) | table
         confusion = tabulate_confusion(labels, logits, len(task.labels)) if named else None
-        doubts = warn_of_one_answer(task.kind, task.labels, labels, predicted)
+        doubts = warn_of_answers(task.kind, task.labels, labels, predicted)
         return cls(
             evaluate_all(task.kind, labels, logits, **rules),
             find_interval(metric, labels, logits, folds=folds, **rules),

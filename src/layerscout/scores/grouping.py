@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from layerscout.data import deal_labels, stratify
 
 GROUPS = 20
+# The share of examples with rows of several classes up to which those of one are dealt by class.
+MIXED = 0.05
 # Variances of the indicators below this share of the largest are rounding: of 10⁸ examples, one.
 LEAST_VARIANCE = 1e-10
 
@@ -34,14 +36,26 @@ def deal_groups(
         y: class ids (n,), or targets as floats, which are dealt evenly, or which labels there are,
             bool (n, K), which `deal_labels` deals.
         seed: the same one deals the same groups.
-        examples: (n,); rows with the same number stay together. Where their classes are not the
-            same in all of them, as those of words in a sentence, `deal_labels` deals them.
+        examples: (n,); rows with the same number stay together. Where many of them have rows of
+            several classes, as sentences of words have, `deal_labels` deals them.
         groups: how many at most.
         least: of every class in each group; 0 if a class may be missing from some.
 
     Returns:
         The group of each row, 0..B−1, (n,).
     """
+    if examples is not None:
+        _, firsts, example = np.unique(examples, return_index=True, return_inverse=True)
+        own, mixed = y[firsts], np.zeros(len(firsts), dtype=bool)
+        if y.dtype.kind == "i":
+            mixed[example[y != own[example]]] = True
+        # As of texts that occur again: those of one class are dealt by it, and then the others.
+        known = y.dtype.kind != "i" or np.isin(y, own[~mixed]).all()
+        if mixed.mean() <= MIXED and known:
+            part = np.empty(len(firsts), np.int64)
+            part[~mixed] = deal_groups(own[~mixed], seed, groups=groups, least=least)
+            part[mixed] = np.arange(mixed.sum()) % (part[~mixed].max() + 1)
+            return part[example]
     if y.dtype.kind == "b":
         return deal_labels(y, _share_rows(len(y), min(groups, len(y))), seed)
     example, stratum = stratify(y, examples)
@@ -104,7 +118,7 @@ def count_examples(
 def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) -> tuple[int, ...]:
     """Find the classes with fewer than `fewest` examples; none if fewer than 2 others remain.
 
-    Those without an example are always among them: a task of words knows tags that a sample lacks.
+    Those of a single example, or none, are always among them: no example can judge another there.
 
     Args:
         y: class ids (n,), or targets as floats or labels (n, K), which have no classes.
@@ -114,7 +128,7 @@ def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) ->
     if y.dtype.kind in "fb":
         return ()
     counts = count_examples(y, examples)
-    rare = np.flatnonzero(counts < max(1, fewest))
+    rare = np.flatnonzero(counts < max(2, fewest))
     return tuple(rare.tolist()) if len(counts) - len(rare) >= 2 else ()
 
 
@@ -171,12 +185,14 @@ def tenth(
 ) -> Bool[np.ndarray, " n"]:
     """Draw a tenth of the rows, evenly over the labels; of a class with one row, none.
 
-    Rows of one example stay together; then a tenth of the examples is drawn. Where rows may have
+    Rows of one example stay together; then a tenth of the examples is drawn, evenly if each has
+    rows of one label. Where rows may have
     several labels, any of them are drawn, but of each label one stays.
     """
     if examples is not None:
-        unit = np.unique(examples, return_inverse=True)[1].reshape(-1)
-        return tenth(np.zeros(unit.max() + 1), None, rng)[unit]
+        _, firsts, unit = np.unique(examples, return_index=True, return_inverse=True)
+        own = y[firsts]
+        return tenth(own if (own[unit] == y).all() else np.zeros(len(own)), None, rng)[unit]
     if y.dtype.kind == "b":
         some = tenth(np.zeros(len(y)), None, rng)
         for label in np.flatnonzero(y.any(axis=0) & ~y[~some].any(axis=0)):

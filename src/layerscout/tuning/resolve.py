@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,6 @@ from layerscout.models import (
     note_classes,
 )
 from layerscout.plans import (
-    BEST_HEAD,
     FULL,
     Choice,
     Classifier,
@@ -300,18 +300,18 @@ def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) ->
 def _set_aside(task: Task | str | Path, specs: Sequence[PlanSpec], request: TuneRequest) -> Task:
     """Return the task with a validation split, set aside if it has none.
 
-    A head that is solved takes them, too, and is judged in folds: of few rows, one will do.
+    A head that is solved takes them, too, and is judged in folds: of few rows, one will do, and of
+    classes with two rows each any of these.
     """
     task, seed = task if isinstance(task, Task) else Task.load(task), request.seed[0]
     solved = request.method == FULL and not request.trains and all(spec.is_head for spec in specs)
     if task.validation is None:
-        if solved:
-            task = task.hold_out(max(HELD_OUT, 1 / task.train.examples), seed, least=1)
-        else:
-            try:
+        least, small = max(HELD_OUT, 1 / task.train.examples), task
+        if not solved:
+            with suppress(InputError):
                 task = task.hold_out(HELD_OUT, seed)
-            except InputError as error:
-                raise InputError(f"{error}, or --plan {BEST_HEAD}, which needs less") from error
+        if task is small:
+            task = small.hold_out(least, seed, least=1)
     return ensure_validation(task, seed)
 
 

@@ -381,8 +381,8 @@ def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
     """List what the reader of the figures should know, each thing once."""
     warnings, max_length = [], tuning.request.max_length
     for name, split in (("training", tuning.training), ("validation", tuning.validation)):
-        truncated, inputs = split.tokens.truncated, len(split.tokens)
-        warnings += warn_of_cut_inputs(truncated, inputs, max_length, what=f"{name} inputs")
+        cut, what = (split.tokens.cut, split.tokens.lengths), f"{name} inputs"
+        warnings += warn_of_cut_inputs(*cut, tuning.encoder, max_length, what=what)
         warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
     if warmup >= steps and tuning.trains:

@@ -16,6 +16,7 @@ from layerscout.data import (
     Targets,
     evaluate,
     make_targets,
+    number_texts,
     require_validation,
     settle_thresholds,
 )
@@ -242,9 +243,25 @@ def solve_without(
         states: those that are tried.
         parts: of each labelled row, from 0, or −1 for rows that are judged by none.
 
+    Where those, such as one of each class, cannot judge each other, state and shrinkage are the
+    best by the rows of the other parts.
+
     Raises:
         UnsolvableError: if no state tells the rows apart.
     """
+    try:
+        return _solve_nested(tuning, pooled, states, parts)
+    except UnsolvableError:
+        split = tuning.task.train.join(require_validation(tuning.task))
+        answers, every = _answer(tuning, split), list(pooled.splits.values())
+        solved = _solve(tuning, every, states, answers, parts[None])
+        return solved, judge_left_out(tuning, solved, split, parts)
+
+
+def _solve_nested(
+    tuning: Tuning, pooled: Pooled, states: Sequence[int], parts: np.ndarray
+) -> tuple[SolvedHead, Judged]:
+    """Judge each part by a head that is chosen and solved by the others; see `solve_without`."""
     split = tuning.task.train.join(require_validation(tuning.task))
     every, form = pooled.splits["training"] + pooled.splits["validation"], find_form(tuning)
     parted, said = np.argsort(parts, kind="stable"), []
@@ -368,17 +385,11 @@ def recall(
 
 def deal_texts(split: Split, answers: Targets, groups: int = FOLDS) -> np.ndarray:
     """Deal answers, those of one text or of the same choices together; see `deal`."""
-    texts: Sequence[tuple[object, ...]] = [*split.pair_texts()]
-    if (choices := answers.choices) > 1:
-        starts = range(0, len(texts), choices)
-        texts = [tuple(sorted(texts[start : start + choices])) for start in starts]
-    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    own = np.array([numbers[text] for text in texts])
-    if choices > 1:  # which of them is right is no class
+    own = number_texts(split, answers.choices)
+    if answers.choices > 1:  # which of them is right is no class
         return deal(np.zeros(len(answers)), own, groups=groups)
     if answers.tags is not None:
-        sentences = own[answers.tags.sentences]
-        return deal(answers.labels, sentences, words=True, groups=groups)
+        return deal(answers.labels, own[answers.tags.sentences], words=True, groups=groups)
     return deal(answers.labels, own, groups=groups)
 
 
@@ -397,15 +408,9 @@ def deal(
     """
     from layerscout.scores import count_examples, deal_groups
 
-    y, classes = labels[np.unique(own, return_index=True)[1]], labels.dtype.kind == "i"
-    if classes and (words or (labels != y[own]).any()):
-        deals = range(count_deals(len(labels)))
-        dealt = [deal_groups(labels, n, own, groups=groups, least=0) for n in deals]
-    else:
-        deals = range(count_deals(len(y)))
-        dealt = [deal_groups(y, n, groups=groups, least=0)[own] for n in deals]
-    folds = np.stack(dealt)
-    if classes and not words:
+    deals = range(count_deals(len(labels) if words else int(own.max()) + 1))
+    folds = np.stack([deal_groups(labels, n, own, groups=groups, least=0) for n in deals])
+    if labels.dtype.kind == "i" and not words:
         only = own[count_examples(labels, own)[labels] == 1]
         folds[:, np.isin(own, only)] = -1
     return folds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate, chain, count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from torch import Tensor
 from layerscout.data import concatenate_ranges
 from layerscout.models.architecture import usable_positions
 from layerscout.plans import ReadToken
-
-if TYPE_CHECKING:
-    from layerscout.models.encoder import Encoder
 
 # What is advised for long inputs is a multiple of this.
 STEP = 128
@@ -444,14 +441,14 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
 
 
 def warn_of_cut_inputs(
-    cut: Cut, lengths: np.ndarray, encoder: Encoder, max_length: int, *, what: str = "inputs"
+    cut: Cut, lengths: np.ndarray, encoder: Any, max_length: int, *, what: str = "inputs"
 ) -> list[str]:
     """Warn of inputs that were cut; nothing where none was.
 
     Args:
         cut: of all inputs.
         lengths: tokens of each that are left, (n,).
-        encoder: that they are for.
+        encoder: the `Encoder` that they are for.
         max_length: that they were cut to.
         what: they are, in words.
     """

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
+from layerscout.reporting import list_uses
 from layerscout.states import cache_path, clear_cache, write_entry
 
 QUICK = ("--epochs", 2, "--learning-rate", "1e-3", "--batch-size", 24)
@@ -21,7 +22,7 @@ def content(folder):
     return json.loads((folder / "result.json").read_text())
 
 
-def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache):
+def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, capsys):
     scanned, out = tmp_path / "scan", tmp_path / "out"
     assert run("scan", tiny, reviews, "-o", scanned, "-q")[0] == 0
     assert run("plan", scanned, "--strategy", "top:2", "-q")[0] == 0
@@ -40,6 +41,10 @@ def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, cache)
     )
     assert line in printed
     assert "blocks 1 to 2 ran once" in printed and "◀ kept" in printed
+    assert printed.index(line) < printed.index("Rows: the true class") < printed.index("◀ kept")
+    learnt = found | {"majority": 0.0, "interval": None, "confusion": []}
+    exec(list_uses(learnt, str(out))[1][1])
+    assert capsys.readouterr().out in ("['bad']\n", "['good']\n")
     predictions = pd.read_parquet(out / "predictions.parquet")
     assert (predictions.label == predictions.prediction).mean() == pytest.approx(value)
     model = AutoModelForSequenceClassification.from_pretrained(out / "model")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from conftest import whole_only
+from inputs import expect_refused
 from layerscout.errors import InputError
 from layerscout.reporting import (
     Section,
@@ -30,6 +31,24 @@ from scan_content import CURVE, full, scan, score, without_quality
 
 HOSTILE = (
     """</script><script>alert(1)</script><img src="https://x.example/a.png" onerror='a'>{{7*7}}🦊"""
+)
+
+
+MAP = {
+    "of": [0, 0],
+    "rows": [0],
+    "columns": [0, 1],
+    "cka": [[1.0, 0.5]],
+    "cka_debiased": [[1.0, 0.4]],
+}
+COMPARED = SimpleNamespace(
+    as_dict=lambda: {
+        "verb": "compare",
+        "models": [{"name": "tiny", "hidden_size": 4}],
+        "task": {},
+        "examples": 900,
+        "maps": [MAP],
+    }
 )
 
 
@@ -398,6 +417,21 @@ def test_every_score_has_a_panel_over_the_same_states(count: int, blocks: int, c
         assert x["axis"]["values"][-1] == blocks and len(x["axis"]["values"]) <= 13
 
 
+def test_a_chart_has_the_scores_the_size_and_the_title_that_are_asked_for():
+    given = SimpleNamespace(as_dict=full)
+    chart = plot(given, score="knn,fisher", size=(300, 120), title="Mine").to_dict()
+    assert [panel["title"] for panel in chart["concat"]] == [*map(title_score, ("knn", "fisher"))]
+    assert {(panel["width"], panel["height"]) for panel in chart["concat"]} == {(300, 120)}
+    assert chart["title"] == "Mine"
+    expect_refused("score of this scan", plot, given, score="fishr")
+    expect_refused("`score` … for a scan", plot, COMPARED, score="knn")
+
+
+def test_the_cells_of_a_map_are_square():
+    [drawn] = plot(COMPARED).to_dict()["concat"]
+    assert drawn["width"] == 2 * drawn["height"] == 220
+
+
 def test_a_score_of_blocks_speaks_of_blocks():
     given = scan({"fisher": score([None, 1.0, 4.0, 2.0], "higher", "blocks")}, {"fisher": 2})
     [panel] = panels(given)
@@ -525,7 +559,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         ]
         for name in ("Scores of states", "Scores of blocks")
     }
-    assert len(titles["Scores of states"]) == 13, "knn and mutual information have no best state"
+    assert len(titles["Scores of states"]) == 12, "two have no best state, and one leads the page"
     assert titles["Scores of blocks"] == [
         "Fisher information",
         "Gradient norm",
@@ -534,7 +568,7 @@ def test_the_curves_of_states_and_of_blocks_stand_apart(all_scores: str):
         "Change of the states (1 − CKA)",
     ]
     labels = [a["aria-label"] for tag, a in Page(all_scores).elements if tag == "figure"]
-    assert len(labels) == 1 + 13 + 5 + 3 and all(labels)
+    assert len(labels) == 1 + 12 + 5 + 3 and all(labels)
 
 
 def test_states_that_are_not_told_apart_are_hollow_and_named():

@@ -10,6 +10,7 @@ from layerscout.reporting import (
     describe_training,
     describe_tuning,
     draw_skips,
+    list_uses,
     suggest_step,
     write_advice,
     write_command,
@@ -79,7 +80,6 @@ def suggest(content: dict[str, Any], folder: str = "out") -> str:
 
 
 USE = "layerscout predict out/model texts.csv"
-SHORTER = "layerscout truncate out/model --head 2 -o out/model-head-2"
 OTHER_HEAD = {"name": "out-longer/model", "blocks": 3, "family": "bert"}
 MORE_ROWS = {"best_epoch": 2, "epochs": 10}
 MORE_ROWS |= {"settings": {"data": "my reviews.csv", "validation": 0.1}}
@@ -92,15 +92,9 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
     ("content", "command"),
     [
         (evaluated(), USE),
-        (evaluated([0.5, 0.6, 0.9, 0.9]), SHORTER),
-        (evaluated([0.9, 0.9, 0.9, 0.9]), ""),  # a model has a block at least
-        (evaluated([0.5, 0.6, 0.7, 0.9]), USE),
-        # Skips alone do not show how many blocks can go.
-        (evaluated(None, SKIPS), USE),
-        (evaluated([0.5, 0.6, 0.9, 0.9], SKIPS), SHORTER),
-        # Nothing follows where all is known.
-        (evaluated([0.5, 0.6, 0.9, 0.9], saved_as="ours"), ""),
-        (evaluated([0.5, 0.6, 0.7, 0.9], SKIPS), USE),
+        # A model that has learnt the task is used as it is, though it could be shorter.
+        (evaluated([0.5, 0.6, 0.9, 0.9], SKIPS), USE),
+        (evaluated([0.5, 0.6, 0.9, 0.9], saved_as="ours"), USE),
         # What has learnt nothing is tuned again.
         (
             evaluated(**FAILED),
@@ -151,10 +145,7 @@ UNCLEAR = {"curve": [0.5, 0.5, 0.5, 0.9], "interval": [0.45, 0.99]}
         (evaluated(**EXCHANGED, tuning=before(**SOLVED)), ""),
         # What tuning blocks would bring was seen already.
         (evaluated(**FAILED, tuning=before(**SOLVED, kept_free=True)), ""),
-        (
-            evaluated([0.5, 0.6, 0.9, 0.9], tuning=before(**SOLVED)),
-            "layerscout tune base r.csv --plan head:2 -o out/model-head-2",
-        ),
+        (evaluated([0.5, 0.6, 0.9, 0.9], tuning=before(**SOLVED)), USE),
     ],
 )
 def test_an_evaluation_suggests_a_command(content, command):
@@ -233,6 +224,34 @@ def test_a_tuning_suggests_a_command(more, folder, command):
     assert suggest(tuned(**more), folder) == command
 
 
+@pytest.mark.parametrize(
+    ("task", "arguments"),
+    [
+        ({"columns": {"text": "review"}}, "['some text']"),
+        ({"columns": {"text": "a", "text_pair": "b"}}, "['some text'], ['its second']"),
+        ({"kind": "multiple_choice"}, "['some text'], [['one end', 'another']]"),
+    ],
+)
+def test_a_model_can_be_used_and_tested(task, arguments):
+    sure = tuned(interval=[0.55, 0.75])
+    for content in (evaluated(), sure):
+        given = content | {"task": content["task"] | task}
+        assert [command for _, command in list_uses(given, "out")] == [
+            USE,
+            f"import layerscout; print(layerscout.load('out/model').predict({arguments}))",
+            "layerscout evaluate out/model rows.csv",
+        ]
+        assert list_uses(given | FAILED, "out") == []
+
+
+def test_a_page_shows_what_to_do_with_a_model_before_what_it_was_made_of():
+    names = {"a": {"precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 9}}
+    content = evaluated([0.5, 0.6, 0.7, 0.9], by_name=names)
+    titles = [section.title for section in build_sections(content)[1]]
+    assert titles[:2] == ["Found", "Warnings"] and titles[2] == "By class"
+    assert titles.index("Use the model") < titles.index("Truncated at every state")
+
+
 def test_a_free_head_is_solved_again_as_it_was():
     """Options of the training that was not kept would train it, or be refused."""
     given = {"head_end": "solved", "loss": "contrastive", "batch_size": 8, "examples": 60}
@@ -241,9 +260,7 @@ def test_a_free_head_is_solved_again_as_it_was():
     kept |= settings(classifier="mean-linear")
     result = tuned(**kept, given=given, runs=[{**tuned()["runs"][0], "learning_rate": None}])
     assert suggest(result) == ""
-    judged = evaluated([0.5, 0.6, 0.9, 0.9], tuning=describe_tuning(result))
-    command = "--examples 60 --plan head:2 -o out/model-head-2"
-    assert suggest(judged) == f"layerscout tune base r.csv --validation 0.1 {command}"
+    assert suggest(evaluated(tuning=describe_tuning(result))) == USE
 
 
 def test_more_rows_are_advised_where_more_epochs_cannot_help():

@@ -279,7 +279,18 @@ def test_states_that_do_not_vary_are_left_out():
     assert find_clusters([line[:4] for line in S[:4]]) is None
 
 
+def test_clusters_are_told_from_an_even_drift():
+    """Independently: all shuffles of four states, of which only the three neighbours matter."""
+    S = block_diagonal(2, 2)
+    assert find_clusters(S.tolist()).p == pytest.approx(1 / 3, abs=0.05)
+    assert find_clusters(block_diagonal(5, 8).tolist()).p == 0.001
+    apart = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
+    drift = find_clusters((0.8**apart).tolist())
+    assert drift.contrast > 0.2 and drift.p == 1
+
+
 def test_equal_states_have_no_contrast():
     found = find_clusters(np.ones((5, 5)).tolist())
+    assert found.p == 1
     assert found.contrast == pytest.approx(0)
     assert found.split == 1

@@ -168,8 +168,7 @@ def test_a_study_that_tunes_nothing_says_what_it_measured():
         tables=[{"title": "Scores", "value": "best:ridge", "rows": "task", "columns": "measure"}],
     )
     found = conclude(study, "my out")
-    assert found.lines == [
-        "This study scanned 1 model on 1 task (1 trial). It compares no plans or methods, so it "
-        'names no winner; look first at "Scores".'
-    ]
-    assert found.step[1] == "layerscout report 'my out'"
+    assert found.lines == ['Scanned 1 model on 1 task (1 trial): see "Scores".']
+    assert found.step is None, "the page is written, and there is nothing to tune"
+    study.records.clear()
+    assert conclude(study, "my out").step[1] == "layerscout report 'my out'"

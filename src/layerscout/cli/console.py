@@ -6,6 +6,7 @@ import gc
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,8 @@ def finish(
         files = [*(folder / name for name in names), *([] if plot is None else [plot])]
         seconds = perf_counter() - read_begin()
         say(console, f"{seconds:.1f} s; wrote {', '.join(map(str, files))}")
+        if content["verb"] == "evaluate":
+            print_uses(console, content, folder)
         say_next(console, suggest_command(content, folder))
 
 
@@ -185,12 +188,29 @@ def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
-    """Print how well a model does on every label by itself, if its answers are labels."""
-    from layerscout.reporting import tabulate_by_name
+    """Print how well a model does on every label by itself, and which it takes for which."""
+    from layerscout.reporting import tabulate_by_name, tabulate_confusion
 
-    if (table := tabulate_by_name(content)) is not None:
-        console.print()
-        print_table(console, table)
+    confusion = tabulate_confusion(content)
+    if confusion is not None:  # a page shades the shares; a terminal may be too narrow for it
+        caption = confusion.caption.partition(" Shading")[0]
+        cells = [confusion.columns, *confusion.rows]
+        width = sum(2 + max(map(len, column)) for column in zip(*cells, strict=True))
+        confusion = replace(confusion, caption=caption) if width <= console.width else None
+    for table in (tabulate_by_name(content), confusion):
+        if table is not None:
+            console.print()
+            print_table(console, table)
+
+
+def print_uses(console: Console, content: Mapping[str, Any], folder: Path) -> None:
+    """Print what to do with a model, but for what comes next anyway."""
+    from layerscout.reporting import list_uses
+
+    following = suggest_command(content, folder)
+    for sentence, command in list_uses(content, str(folder)):
+        if command != following:
+            say(console, f"{sentence[:1].lower()}{sentence[1:]} {command}")
 
 
 def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:

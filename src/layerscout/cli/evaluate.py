@@ -92,12 +92,14 @@ def _show(console: Console, content: Mapping[str, Any]) -> None:
 
     say_heading(console, content)
     say(console, f"validation: {reporting.count_examples(content['task'])}")
+    found, *others = reporting.describe_evaluation(content)
+    say_wrapped(console, [found])
+    print_by_name(console, content)
     if content["truncation"]:
         console.print()
         print_table(console, reporting.tabulate_truncation(content))
     if content["edits"]:
         console.print()
         print_table(console, reporting.tabulate_edits(content))
-    print_by_name(console, content)
     console.print()
-    say_wrapped(console, reporting.describe_evaluation(content))
+    say_wrapped(console, others)

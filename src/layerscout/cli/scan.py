@@ -118,7 +118,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
 
 def _print_curve(console: Console, scan: Mapping[str, Any], key: str) -> None:
     """Draw the curve of a score, a row per entry, with the best marked."""
-    from layerscout.reporting import find_tied, format_number, get_details
+    from layerscout.reporting import TIED, find_tied, format_number, get_details
 
     score, level = scan["scores"][key], get_details(scan["scores"][key]).get("level")
     first, tied = score["of"][:-1], find_tied(scan, key)
@@ -143,6 +143,7 @@ def _print_curve(console: Console, scan: Mapping[str, Any], key: str) -> None:
         say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
     lower = f" (for {key}: lower values)" if score["better"] == "lower" else ""
     say_wrapped(console, [f"longer bars are better{lower}"])
+    say_wrapped(console, [f"≈ best: {TIED}"] if tied else [])
 
 
 def _draw_bar(score: Mapping[str, Any], entry: int) -> str:

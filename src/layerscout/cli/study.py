@@ -326,7 +326,9 @@ def print_study(result: Study, reported: Reported, printing: Printing) -> int:
     console = open_report({"warnings": warnings}, folder / "study.json", printing)
     if console is not None:
         for table in reported.tables:
-            print_rows(console, table.columns, table.rows)
+            # "measure:score" is parted there, not within a word.
+            columns = [name.replace(":", ": ") for name in table.columns]
+            print_rows(console, columns, table.rows)
             console.print()
         say_wrapped(console, reported.lines)
         name = folder / "report.html"

@@ -17,6 +17,7 @@ from layerscout.cli.console import (
     open_report,
     print_by_name,
     print_table,
+    print_uses,
     report_formats,
     say,
     say_heading,
@@ -190,15 +191,6 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     if console is None:
         return
     say_heading(console, content)
-    for line in reporting.describe_training(content):
-        say(console, line)
-    if (stage := reporting.find_stage(content)) == "solved":
-        print_table(console, reporting.tabulate_solved(content))
-    elif len(content["runs"]) > 1:
-        print_table(console, reporting.tabulate_runs(content))
-    if stage == "trained":
-        print_table(console, reporting.tabulate_epochs(content))
-    print_by_name(console, content)
     words, better = reporting.compare_with_words(content)
     if not better:
         say(console, words, "bold yellow")
@@ -209,6 +201,17 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         say(console, words)
     if (macro := reporting.offer_macro_f1(content)) is not None:
         say(console, macro)
+    print_by_name(console, content)
+    console.print()
+    for line in reporting.describe_training(content):
+        say(console, line)
+    if (stage := reporting.find_stage(content)) == "solved":
+        print_table(console, reporting.tabulate_solved(content))
+    elif len(content["runs"]) > 1:
+        print_table(console, reporting.tabulate_runs(content))
+    if stage == "trained":
+        print_table(console, reporting.tabulate_epochs(content))
+    console.print()
     if (more := reporting.describe_more(content)) is not None:
         say(console, more)
     seconds = content["seconds"]
@@ -216,7 +219,6 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         say(console, calibration)
     if speed := reporting.describe_speed(content):
         say(console, f"speed: {speed}")
-    say(console, f"page: {reporting.write_report_command(str(folder))}")
     again = " (found in the cache)" if content["trunk"]["cached"] else ""
     took = (
         f"trunk {seconds['trunk']:.1f} s{again}, training {seconds['train']:.1f} s, validation "
@@ -234,3 +236,5 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         f"wrote {folder / 'model'}, {folder / 'result.json'}, "
         f"{folder / 'predictions.parquet'}, {folder / 'run.yaml'}",
     )
+    print_uses(console, content, folder)
+    say(console, f"page: {reporting.write_report_command(str(folder))}")

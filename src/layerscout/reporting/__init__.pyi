@@ -36,6 +36,7 @@ from .evaluation import (
     describe_training as describe_training,
     offer_macro_f1 as offer_macro_f1,
     tabulate_by_name as tabulate_by_name,
+    tabulate_confusion as tabulate_confusion,
     tabulate_edits as tabulate_edits,
     tabulate_epochs as tabulate_epochs,
     tabulate_runs as tabulate_runs,
@@ -55,6 +56,7 @@ from .html import (
 )
 from .next_steps import (
     describe_tuning as describe_tuning,
+    list_uses as list_uses,
     name_method as name_method,
     suggest_step as suggest_step,
     train_longer as train_longer,
@@ -73,6 +75,7 @@ from .scan import (
     tabulate_stability as tabulate_stability,
 )
 from .scores import (
+    TIED as TIED,
     choose_leading as choose_leading,
     describe_advice as describe_advice,
     describe_refusals as describe_refusals,

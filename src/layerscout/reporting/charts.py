@@ -86,12 +86,15 @@ def place_side_by_side(
 
 
 def fit_page(chart: alt.LayerChart) -> dict[str, Any]:
-    """Specify a chart that takes the width of the page it stands in."""
+    """Specify a chart that takes the width of the page it stands in, unless it has its own."""
     # To check a dozen specifications against the schema takes longer than to write them.
     spec = chart.to_dict(validate=False)
     del spec["$schema"]  # the page holds no address, not even one that nothing loads
     look = ON_PAGE | {"view": spec["config"]["view"] | ON_PAGE["view"]}
-    return spec | {"width": "container", "background": "transparent", "config": look}
+    width = {"width": "container"}
+    if "width" in spec:  # of cells, which stay square
+        width, look = {}, look | {"autosize": "pad"}
+    return spec | width | {"background": "transparent", "config": look}
 
 
 def place_ticks(start: int, end: int, steps: int) -> list[int]:

@@ -10,6 +10,8 @@ from layerscout.plans import first_state
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import count_examples, format_decimals, name_apart, start_line
 
+# Up to this p-value states are said to form clusters.
+SURE = 0.05
 # The estimates of CKA, as they are called within a sentence.
 ESTIMATES = {"cka": "CKA", "cka_debiased": "debiased CKA"}
 
@@ -70,7 +72,10 @@ def describe_clusters(content: Mapping[str, Any]) -> list[str]:
         if clusters[other] is not None:
             word = "biased" if other == "cka" else "debiased"
             measured += f" ({word} {clusters[other]['contrast']:.2f})"
-        if min(best["lower"], best["upper"]) > best["between"]:
+        p = best.get("p")  # earlier comparisons did not test it
+        if p is not None:
+            measured += f"; p = {p:.3f}, against states that drift apart evenly"
+        if p is not None and p <= SURE and min(best["lower"], best["upper"]) > best["between"]:
             lines.append(f"{name}: {spans} form two clusters, with {measured}.")
         else:
             lines.append(f"{name}: no two clusters; the best split, {spans}, has {measured}.")
@@ -83,16 +88,16 @@ def tabulate_clusters(content: Mapping[str, Any]) -> Table:
     for name, clusters in zip(shorten_names(content), content["clusters"], strict=True):
         for key, words in (("cka", "biased"), ("cka_debiased", "debiased")):
             best = clusters[key] or {}
-            values = map(best.get, ("lower", "upper", "between", "contrast"))
+            values = map(best.get, ("lower", "upper", "between", "contrast", "p"))
             rows.append([name, words, str(best.get("split", "–")), *map(format_decimals, values)])
     caption = (
         "The split of the states into a lower and an upper cluster with the largest contrast: the "
         "mean CKA between states of the same cluster minus that between states of different "
-        "clusters. Compare it with that of the untuned model: states that change evenly from block "
-        "to block have some contrast, too."
+        "clusters. p: the share of maps with as much, of those whose entries are shuffled among "
+        "states equally far apart, since states that change evenly have some contrast, too."
     )
     columns = ["Model", "CKA", "Lower ends at", "Within lower", "Within upper", "Between"]
-    return Table(caption, [*columns, "Contrast"], rows, words=frozenset({1}))
+    return Table(caption, [*columns, "Contrast", "p"], rows, words=frozenset({1}))
 
 
 def tabulate_map(similarity: Mapping[str, Any], name: str, key: str) -> Table:

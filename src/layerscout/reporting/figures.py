@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import altair as alt
 
-from layerscout.errors import InputError
+from layerscout.errors import InputError, make_unknown_error
 from layerscout.files import make_output_folder
 from layerscout.reporting.charts import (
     BEST,
@@ -369,7 +369,9 @@ def draw_similarity(content: Mapping[str, Any], key: str) -> list[alt.LayerChart
             estimate,
             f"{estimate} of the states of {first} (vertical axis) and {second} (horizontal axis).",
         )
-        charts.append(chart.properties(title=title, height=280))
+        side = 280 / max(len(similarity["rows"]), len(similarity["columns"]))
+        width, height = (round(side * len(similarity[end])) for end in ("columns", "rows"))
+        charts.append(chart.properties(title=title, width=width, height=height))
     return charts
 
 
@@ -393,7 +395,7 @@ def draw_skips(content: Mapping[str, Any]) -> alt.LayerChart:
         alt.Scale(domain=[low - more, high + more], scheme="viridis"),
         name,
         f"{name} of the model without a span of blocks.",
-    ).properties(height=340)
+    ).properties(width=280, height=280)
 
 
 if TYPE_CHECKING:
@@ -405,13 +407,23 @@ if TYPE_CHECKING:
             """Return the content of its JSON file."""
 
 
-def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) -> alt.TopLevelMixin:
+def plot(
+    result: _Result | Sequence[_Result],
+    path: str | Path | None = None,
+    *,
+    score: str | None = None,
+    size: tuple[int, int] | None = None,
+    title: str | None = None,
+) -> alt.TopLevelMixin:
     """Draw what a verb found; in a notebook the chart shows itself.
 
     Args:
         result: a scan (the curve of every score), one or several comparisons (their maps, in one
             colour scale) or an evaluation (its truncation curves, and its map of skipped spans).
         path: a .png, .svg or .pdf to write the chart to as well.
+        score: the keys of the scores of a scan that are drawn, with commas between them.
+        size: width and height of each panel or map, in pixels.
+        title: of the chart, in place of the usual one.
 
     Raises:
         InputError: if there is nothing to draw, or `path` has another suffix or cannot be written.
@@ -419,11 +431,11 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
     several = result if isinstance(result, Sequence) else [result]
     contents = [one.as_dict() for one in several]
     verbs = {content["verb"] for content in contents}
-    chart: alt.TopLevelMixin
+    chart: alt.ConcatChart
     if verbs == {"compare"}:
         chart = _draw_comparisons(contents)
     elif len(contents) == 1 and verbs == {"scan"}:
-        chart = draw_all_scores(contents[0])
+        chart = draw_all_scores(contents[0], score)
     elif len(contents) == 1 and verbs == {"evaluate"}:
         chart = _draw_evaluation(contents[0])
     else:
@@ -431,19 +443,31 @@ def plot(result: _Result | Sequence[_Result], path: str | Path | None = None) ->
             "plot takes one scan, one evaluation, or one or several comparisons, got "
             f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}; plot them one by one"
         )
+    if score is not None and verbs != {"scan"}:
+        raise InputError(f"`score` ({score}) is for a scan; leave it out")
+    if size is not None:
+        panels: Any = chart.concat
+        for panel in panels:
+            panel.width, panel.height = size
+    if title is not None:
+        chart = chart.properties(title=title)
     if path is not None:
         save_chart(chart, make_output_folder(Path(path).parent) / Path(path).name)
     return chart
 
 
-def draw_all_scores(scan: Mapping[str, Any]) -> alt.ConcatChart:
-    """Draw every score of a scan (the content of `scan.json`), one panel each.
+def draw_all_scores(scan: Mapping[str, Any], score: str | None = None) -> alt.ConcatChart:
+    """Draw every score of a scan (the content of `scan.json`), or these, one panel each.
 
     Up is better in all of them: the axis of a score that is better when lower is turned.
     """
     scores = scan["scores"]
+    for key in (named := score.split(",") if score else []):
+        if key not in scores:
+            raise make_unknown_error("score of this scan", key, scores)
     # Without a value there is nothing to draw, unless nothing at all could be scored.
-    keys = [key for key in scores if scan["best"].get(key) is not None] or list(scores)
+    known = [key for key in scores if scan["best"].get(key) is not None]
+    keys = named or known or list(scores)
     columns = 1 if len(keys) <= 3 else 2 if len(keys) <= 8 else 3
     width, height = {1: (560, 240), 2: (380, 190), 3: (300, 160)}[columns]
     panels = [
@@ -460,7 +484,7 @@ def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatCha
     """Draw the maps of comparisons (the content of `compare.json`) in one scale of colours."""
     few = "cka_debiased" in map(choose_estimate, comparisons)
     maps = [
-        chart.properties(width=220, height=220)
+        chart.properties(width=220 * chart.width / 280, height=220 * chart.height / 280)
         for content in comparisons
         for chart in draw_similarity(content, "cka_debiased" if few else "cka")
     ]
@@ -473,7 +497,7 @@ def _draw_evaluation(content: Mapping[str, Any]) -> alt.ConcatChart:
     if content["truncation"]:
         charts.append(draw_truncation(content).properties(width=440, height=280))
     if content["skips"]:
-        charts.append(draw_skips(content).properties(width=280, height=280))
+        charts.append(draw_skips(content))
     if not charts:
         raise InputError(
             "only the edits truncate and skip are drawn, and this evaluation has neither; add one"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _load_template() -> tuple[Any, str]:
 
 def _bundle(lines: str) -> str:
     """Put the chart libraries and these lines into one script, which takes seconds; it is kept."""
-    key = hashlib.sha256(f"{vl_convert.__version__}\n{lines}".encode()).hexdigest()
+    key = hashlib.sha256(f"{version('vl-convert-python')}\n{lines}".encode()).hexdigest()
     path = cache_folder() / "page" / f"{key}.js"
     with suppress(OSError, ValueError):
         return path.read_text(encoding="utf-8")

@@ -25,7 +25,6 @@ from layerscout.plans import (
 from layerscout.reporting.evaluation import (
     EXCHANGED,
     advise_more_rows,
-    count_removable,
     find_failure,
     have_one_class,
 )
@@ -258,10 +257,27 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         return _start_head_anew(content, folder)
     if failure:
         return _tune_again(content, folder)
-    if verb == "evaluate" and count_removable(content):
-        return _suggest_shorter(content)
-    name = f"{folder}/model" if verb == "tune" else content["model"]["name"]
-    return "Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv"])
+    return list_uses(content, folder)[0]
+
+
+def list_uses(content: Content, folder: str) -> list[tuple[str, str]]:
+    """List what to do with a model, each a sentence and what to type; nothing if it learnt nothing.
+
+    Args:
+        content: of `result.json` or `evaluate.json`.
+        folder: where the former is.
+    """
+    if find_failure(content):
+        return []
+    name = f"{folder}/model" if content["verb"] == "tune" else content["model"]["name"]
+    kind, two = content["task"]["kind"], "text_pair" in (content["task"].get("columns") or ())
+    pairs = {"multiple_choice": ", [['one end', 'another']]"}.get(kind, ", ['its second']" * two)
+    python = f"print(layerscout.load({name!r}).predict(['some text']{pairs}))"
+    return [
+        ("Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv"])),
+        ("Use it in Python:", f"import layerscout; {python}"),
+        ("Test it on new labelled rows:", shlex.join(["layerscout", "evaluate", name, "rows.csv"])),
+    ]
 
 
 def _is_solved(content: Content) -> bool:
@@ -350,21 +366,3 @@ def _repeat(content: Content, changed: Content, output: str) -> str:
         options["metric"] = metric
     words = write_options(options | before["options"] | dict(changed))
     return write_command("tune", before, *words, "-o", output, model=before["model"])
-
-
-def _suggest_shorter(content: Content) -> tuple[str, str] | None:
-    """Save the shortest model that will do after an evaluation that found one."""
-    if content.get("saved_as") == "ours":  # it has no blocks of its own
-        return None
-    name = content["model"]["name"]
-    head = str(content["model"]["blocks"] - count_removable(content))
-    if head == "0":  # a model has a block at least
-        return None
-    output = f"{name.rstrip('/')}-head-{head}"
-    if _is_solved(content):  # a shorter encoder would have no head
-        words = ("--plan", f"head:{head}", "-o", output)
-        return _tune_anew(content, "Solve the head without them:", *words)
-    if content.get("saved_as") == "sentence-transformers":  # whose head would be left out
-        return None
-    command = shlex.join(["layerscout", "truncate", name, "--head", head, "-o", output])
-    return "Save the model without them:", command

@@ -139,7 +139,7 @@ def tabulate_diagnostics(scan: Mapping[str, Any]) -> Table | None:
             " The probe is fitted as a linear function of each score, over those states 1 to "
             f"{scan['model']['blocks']} that have both."
         )
-    return Table(caption, columns, rows) if rows else None
+    return Table(caption, columns, rows, folded=True) if rows else None
 
 
 def tabulate_agreement(scan: Mapping[str, Any], of: str) -> Table | None:
@@ -160,7 +160,7 @@ def tabulate_agreement(scan: Mapping[str, Any], of: str) -> Table | None:
         "their orders are unrelated, −1 if one is the reverse of the other."
     )
     columns = ["", *(f"{place}." for place in range(1, len(keys) + 1))]
-    return Table(caption, columns, rows, shades=shades)
+    return Table(caption, columns, rows, shades=shades, folded=True)
 
 
 def tabulate_checkpoints(stability: Mapping[str, Any]) -> Table:

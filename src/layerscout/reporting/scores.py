@@ -23,6 +23,13 @@ from layerscout.scores import DEFAULT, name_score
 LEADING = (DEFAULT, "variability_ratio_debiased", "variability_ratio")
 
 
+# What the marks of ties mean: of two states with one value one may be tied and the other not.
+TIED = (
+    "tied with the best within noise, by the differences on the same examples, which vary less "
+    "for some states than for others of the same value"
+)
+
+
 def title_score(key: str) -> str:
     """Name a score at the start of a line."""
     return start_line(name_score(key))

@@ -45,6 +45,7 @@ from layerscout.reporting.figures import (
 from layerscout.reporting.next_steps import (
     describe_tuning,
     find_usual_pooling,
+    list_uses,
     suggest_step,
     write_advice,
     write_command,
@@ -58,6 +59,7 @@ from layerscout.reporting.scan import (
     tabulate_values,
 )
 from layerscout.reporting.scores import (
+    TIED,
     choose_leading,
     describe_advice,
     describe_scan,
@@ -128,7 +130,7 @@ def _build_scan(scan: Content, folder: str) -> Parts:
     smooth = "Smoothness and the probe" if fitted else "Smoothness"
     meanings = [(title_score(key), SCORES[key].meaning) for key in scores if key in SCORES]
     parts = [
-        *(_show_scores(scan) if len(scores) > 1 else ()),
+        *(_show_scores(scan, first) if len(scores) > 1 else ()),
         Section(smooth, table=tabulate_diagnostics(scan)),
         Section("Agreement on the states", table=tabulate_agreement(scan, "states")),
         Section("Agreement on the blocks", table=tabulate_agreement(scan, "blocks")),
@@ -152,14 +154,16 @@ def _build_scan(scan: Content, folder: str) -> Parts:
         *list_circumstances(scan),
     ]
     lines, charts = describe_scan(scan, [first], "(hollow)"), [draw_panel(scan, first)]
+    lines += [f"Hollow: {TIED}."] if find_tied(scan, first) else []
     return f"{model['name']} on {task['name']}", Section("Found", lines, charts), parts, facts
 
 
-def _show_scores(scan: Content) -> list[Section]:
-    """Show all scores in one table, and their curves, those of states and of blocks apart."""
+def _show_scores(scan: Content, first: str) -> list[Section]:
+    """Show all scores in one table, and the curves of all but the first, which leads the page."""
     sections = [Section("All scores", table=tabulate_scores(scan))]
     for of in ("states", "blocks"):
-        keys = [key for key in list_scores(scan, of) if scan["best"].get(key) is not None]
+        known = (key for key in list_scores(scan, of) if scan["best"].get(key) is not None)
+        keys = [key for key in known if key != first]
         if not keys:
             continue
         lines = ["Up is better in every panel: where lower is better, the axis is reversed."]
@@ -168,7 +172,7 @@ def _show_scores(scan: Content) -> list[Section]:
         if any(scan["scores"][key].get("low") for key in keys):
             lines.append("The intervals of scores that have them are shaded.")
         if any(find_tied(scan, key) for key in keys):
-            lines.append("Hollow points are tied with the best state within noise.")
+            lines.append(f"Hollow: {TIED}.")
         charts = [draw_panel(scan, key, small=True) for key in keys]
         sections.append(Section(f"Scores of {of}", [" ".join(lines)], charts, small=True))
     return sections
@@ -263,7 +267,7 @@ def _build_comparison(content: Content, folder: str) -> Parts:
 
 def _build_evaluation(content: Content, folder: str) -> Parts:
     model, task, metric = content["model"], content["task"], name_measure(content)
-    parts = []
+    parts = [*_show_names(content), _show_uses(content, folder)]
     if content["truncation"]:
         text = (
             f"The {metric} when the head reads the output of a block and all blocks above it are "
@@ -288,15 +292,17 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
         *list_circumstances(content),
     ]
     first = Section("Found", describe_evaluation(content))
-    parts += [*_show_names(content), _show_calibration(content)]
+    parts.append(_show_calibration(content))
     return f"{model['name']} on {task['name']}", first, parts, facts
 
 
 def _build_tuned(content: Content, folder: str) -> Parts:
     model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
     stage, method = find_stage(content), content["method"]
-    how = {"solved": stage, "staged": f"{method}, head solved"}.get(stage, method)
-    lines = [f"{plan['notation']} ({how}): {describe_quality(content)}."]
+    how = [method] if method != "full" else []  # which reads as full fine-tuning
+    how += ["head solved"] if stage != "trained" else []
+    by = f" ({', '.join(how)})" if how else ""
+    lines = [f"{plan['notation']}{by}: {describe_quality(content)}."]
     lines += filter(None, [describe_free(content), offer_macro_f1(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
@@ -311,8 +317,9 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         charts, table = [draw_epochs(content)], tabulate_epochs(content)
         training.append(Section("Epochs", charts=charts, table=table))
     parts = [
-        *training,
         *_show_names(content),
+        _show_uses(content, folder),
+        *training,
         Section("Errors", table=tabulate_errors(content)),
         _show_calibration(content),
         _show_more(content),
@@ -341,6 +348,12 @@ def _show_names(content: Content) -> list[Section]:
     table = tabulate_by_name(content)
     title = "By name" if table is None else f"By {table.columns[0].lower()}"
     return [Section(title, table=table), Section("Confusions", table=tabulate_confusion(content))]
+
+
+def _show_uses(content: Content, folder: str) -> Section:
+    """Show what to do with a model; what comes next stands at the top already."""
+    step = suggest_step(content, folder)
+    return Section("Use the model", commands=[u for u in list_uses(content, folder) if u != step])
 
 
 def _show_more(content: Content) -> Section:

@@ -173,8 +173,9 @@ class Clusters:
         split: the last state of the lower one.
         lower, upper: the mean similarity of two different states of a cluster.
         between: that of a state of one with a state of the other.
-        contrast: the mean over all pairs within the clusters, less `between`. It says something
-            only next to that of the untuned model: states that drift apart evenly have some too.
+        contrast: the mean over all pairs within the clusters, less `between`.
+        p: the share of maps with at least this contrast, of those whose entries are shuffled among
+            states equally far apart: states that drift apart evenly have some contrast, too.
     """
 
     split: int
@@ -182,6 +183,11 @@ class Clusters:
     upper: float
     between: float
     contrast: float
+    p: float
+
+
+# Maps that are shuffled for a p-value.
+SHUFFLED = 999
 
 
 def find_clusters(similarity: Sequence[Sequence[float | None]]) -> Clusters | None:
@@ -202,15 +208,37 @@ def find_clusters(similarity: Sequence[Sequence[float | None]]) -> Clusters | No
     S = S[np.ix_(known, known)]
     if not np.isfinite(S).all():
         return None
-    best: Clusters | None = None
-    for k in range(2, len(known) - 1):
-        lower, upper = (part[np.triu_indices(len(part), 1)] for part in (S[:k, :k], S[k:, k:]))
-        between = float(S[:k, k:].mean())
-        contrast = float(np.concatenate([lower, upper]).mean()) - between
-        if best is None or contrast > best.contrast:
-            split = int(known[k - 1])
-            best = Clusters(split, float(lower.mean()), float(upper.mean()), between, contrast)
-    return best
+    if len(known) < 4:
+        return None
+    contrast, k = _contrast(S)
+    rng, reached = np.random.default_rng(0), 0
+    for _ in range(SHUFFLED):
+        shuffled = np.zeros_like(S)
+        for apart in range(1, len(S)):
+            at = np.arange(len(S) - apart)
+            shuffled[at, at + apart] = rng.permutation(np.diagonal(S, apart))
+        # Sums of the same numbers in another order differ by rounding.
+        reached += _contrast(shuffled)[0] >= contrast - 1e-12
+    lower, upper = (part[np.triu_indices(len(part), 1)].mean() for part in (S[:k, :k], S[k:, k:]))
+    return Clusters(
+        int(known[k - 1]),
+        float(lower),
+        float(upper),
+        float(S[:k, k:].mean()),
+        contrast,
+        (1 + reached) / (1 + SHUFFLED),
+    )
+
+
+def _contrast(S: Float64[np.ndarray, "s s"]) -> tuple[float, int]:
+    """Return the largest contrast of a split of s states, and how many lie below it."""
+    pairs, below = np.triu(S, 1), np.arange(2, len(S) - 1)
+    within = np.array([pairs[:k, :k].sum() + pairs[k:, k:].sum() for k in below])
+    apart = below * (len(S) - below)  # pairs of states of different clusters
+    together = len(S) * (len(S) - 1) / 2 - apart
+    contrasts = within / together - (pairs.sum() - within) / apart
+    best = int(contrasts.argmax())
+    return float(contrasts[best]), int(below[best])
 
 
 def _estimate(both: float, a: _Own | None, b: _Own | None) -> tuple[float | None, float | None]:

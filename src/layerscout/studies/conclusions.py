@@ -87,15 +87,15 @@ class Conclusion:
 
     Attributes:
         lines: sentences, the first of which says most.
-        step: what to do next, and the command for it.
+        step: what to do next, and the command for it, if anything follows.
     """
 
     lines: list[str]
-    step: tuple[str, str]
+    step: tuple[str, str] | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `study.json` and the page hold of it."""
-        return {"conclusion": self.lines, "next": self.step[1]}
+        return {"conclusion": self.lines, "next": self.step and self.step[1]}
 
 
 def conclude(study: StudyContent, folder: str) -> Conclusion:
@@ -112,10 +112,11 @@ def conclude(study: StudyContent, folder: str) -> Conclusion:
         for name, some in shown.items()
         for line in some
     ]
-    step = _suggest_tuning(study) or (
-        "Update this page with the trials that are done by then:",
-        write_report_command(folder),
-    )
+    step = _suggest_tuning(study)
+    trials = {cell["trial"] for cell in study.content["cells"]} - {None}
+    if step is None and trials - study.records.keys():
+        sentence = "Update this page with the trials that are done by then:"
+        step = sentence, write_report_command(folder)
     return Conclusion(lines or [_describe_measured(study)], step)
 
 
@@ -220,10 +221,7 @@ def _describe_measured(study: StudyContent) -> str:
     listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
     titles = [one.title for one in study.recipe.tables]
     titles += [one.title for one in study.recipe.figures]
-    return (
-        f"This study {listed}. It compares no plans or methods, so it names no winner; look first "
-        f'at "{titles[0] if titles else "Trials"}".'
-    )
+    return f'{listed[0].upper()}{listed[1:]}: see "{titles[0] if titles else "Trials"}".'
 
 
 def _count(number: int, name: str) -> str:

@@ -33,6 +33,7 @@ from layerscout.models import (
     model_shape,
 )
 from layerscout.plans import MAX_LENGTH, ModelShape
+from layerscout.progress import Show
 from layerscout.states import DEFAULT_LIMIT, fingerprint_task
 from layerscout.studies.trial import DRAWING, Store, Trial
 
@@ -95,6 +96,7 @@ class TrialContext:
         pretend: for models and tasks of known size that are not at hand, something of that size
             will do.
         assumed: the models and tasks for which something else stands.
+        progress: shows that of a trial, where it runs in this process.
     """
 
     store: Store
@@ -103,6 +105,7 @@ class TrialContext:
     cache_limit: int = DEFAULT_LIMIT
     pretend: bool = False
     assumed: set[str] = field(default_factory=set)
+    progress: bool | Show = False
     _encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
     _drawn: dict[str, Task] = field(default_factory=dict)

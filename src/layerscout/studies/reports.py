@@ -101,7 +101,7 @@ class _Report:
         kept = {name: content[name] for name in ("layerscout", "verb", "recipe")}
         self.contents.append({**kept, **conclusion.as_dict()})
         shown = [table for _, table in tables]
-        self.reported = Reported([], conclusion.lines, conclusion.step[1], shown)
+        self.reported = Reported([], conclusion.lines, conclusion.as_dict()["next"], shown)
         rows = study.frame.to_csv(index=False, lineterminator="\n")
         self.files[place / "summary.csv"] = rows
         for number, (title, table) in enumerate(tables, start=1):

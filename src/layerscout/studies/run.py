@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -129,6 +129,12 @@ def study(
     def show_count() -> None:
         show("trials", len(ended), len(known), f"{len(ended):,} of {len(known):,}")
 
+    def show_within(stage: str, done: float, total: float, note: str = "") -> None:
+        share = f" {done / total:.0%}" if total else ""
+        count = f"{len(ended):,} of {len(known):,}; {stage}{share}"
+        show("trials", len(ended), len(known), count)
+
+    context = replace(context, progress=show_within)
     with backend.ready(), show_progress(progress) as show:
         for trials in planner.plan():
             fresh = {trial.key: trial for trial in trials if trial.key not in known}

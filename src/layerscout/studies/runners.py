@@ -285,7 +285,8 @@ def run_trial(trial: Trial, context: TrialContext) -> dict[str, Any]:
     """
     started, result, fault = perf_counter(), None, None
     try:
-        options = {**trial.arguments, "cache_limit": context.cache_limit, "progress": False}
+        options = {**trial.arguments, "cache_limit": context.cache_limit}
+        options["progress"] = context.progress
         drawing = {name: options.pop(name) for name in DRAWING if name in options}
         task = context.examples(trial.task, drawing)
         result = RUN[trial.verb](context, trial, task, options)

@@ -50,7 +50,7 @@ def build_study(
         Section(
             "Overview",
             [*conclusion.lines, *_describe_progress(study)],
-            commands=[conclusion.step],
+            commands=[conclusion.step] if conclusion.step else [],
             heading=True,
         ),
         Section("Warnings", _list_warnings(study)),

@@ -12,7 +12,7 @@ from test_training_uncut import from_the_cut, uncut
 
 from conftest import whole_only
 from inputs import expect_refused
-from layerscout.data import balance_batches, evaluate
+from layerscout.data import Task, balance_batches, evaluate
 from layerscout.models import make_classifier
 from layerscout.plans import Plan, Settings, Work, block_flops, cost, make_plan
 from layerscout.reporting import describe_training, find_stage, render_result, summarise_tuning
@@ -301,3 +301,13 @@ def test_one_validation_row_decides_without_numbers_that_are_none(bert):
     with np.errstate(all="raise"):
         content = tune(bert, task, "(2,3,3)", **QUICK, measure="predictions").content
     assert np.isfinite(content["calibration"]["factor"]) and content["solved"]["judged"] == 1
+
+
+def test_a_class_of_one_row_is_trained_on_and_judges_nothing(bert):
+    task = task_by_words()
+    labels = [task.labels[y] for y in task.train.labels]
+    alone = Task.from_lists([*task.train.texts, "alone"], [*labels, "rare"])
+    content = tune(bert, alone, "(2,3,3)", **QUICK).content
+    assert content["task"]["labels"] == ["no", "rare", "yes"]
+    assert content["solved"]["examples"] == 61 and content["solved"]["judged"] == 60
+    assert np.isfinite(content["calibration"]["factor"])

@@ -67,12 +67,20 @@ def test_auto_takes_the_nearest_head_and_then_the_most_blocks(budget, state):
     assert plan.tuned == tuple(range(plan.head - len(plan.tuned) + 1, plan.head + 1))
 
 
-@pytest.mark.parametrize(("budget", "tuned"), [(0.1, 0), (0.14, 1), (0.2, 2), (0.5, 2)])
-def test_of_few_rows_auto_tunes_two_blocks_at_most_within_the_budget(budget, tuned):
-    choice = choose(bert(), WORK, at(8), budget, halves=True)
-    assert choice.plan == make_plan(f"({9 - tuned}, 8, 8)" if tuned else "head:8", 12)
-    assert ("two halves" in choice.reason) == (tuned > 0)
-    assert choose(albert(1), WORK, at(8), 0.7, halves=True).plan.notation == "(1, 8, 8)"
+@pytest.mark.parametrize(
+    ("budget", "plan"),
+    [(0.1, "head:12"), (0.2, "(12, 12, 12)"), (0.5, "(8, 12, 12)"), (1.0, "(5, 12, 12)")],
+)
+def test_of_few_rows_auto_tunes_the_upper_blocks_within_the_budget(budget, plan):
+    choice = choose(bert(), WORK, at(8), budget, few=True)
+    assert choice.plan == make_plan(plan, 12)
+    assert ("two halves" in choice.reason) == (len(choice.plan.tuned) > 0)
+
+
+def test_few_rows_have_no_budget_unless_one_is_given():
+    assert choose(bert(), WORK, at(8), few=True).plan.notation == "(5, 12, 12)"
+    assert choose(bert(), WORK, at(8)).plan == choose(bert(), WORK, at(8), 0.5).plan
+    assert choose(albert(1), WORK, at(8), few=True).plan.notation == "(1, 8, 8)"
 
 
 def test_auto_says_which_head_did_not_fit():
@@ -180,13 +188,13 @@ def test_the_list_knows_what_each_plan_is_built_on():
     assert "best-up" not in [option.strategy for option in ranked]
 
 
-@pytest.mark.parametrize("halves", [False, True])
-def test_efficient_is_what_auto_takes_at_that_budget(halves):
-    listed = list_strategies(bert(), WORK, 8, halves=halves)
+@pytest.mark.parametrize("few", [False, True])
+def test_efficient_is_what_auto_takes_at_that_budget(few):
+    listed = list_strategies(bert(), WORK, 8, few=few)
     efficient = [option.strategy for option in listed if option.efficient]
-    assert ("best-down:3@best" in efficient) == (not halves) and "best-down:2@best" in efficient
+    assert ("best-down:3@best" in efficient) != few and ("top:3" in efficient) == few
     for option in listed:
-        taken = choose(bert(), WORK, at(8), option.relative, halves=halves).plan == option.plan
+        taken = choose(bert(), WORK, at(8), option.relative, few=few).plan == option.plan
         assert taken == option.efficient
     above = list_strategies(bert(), WORK, 8, named=12)
     assert "top:2" in [option.strategy for option in above if option.efficient]

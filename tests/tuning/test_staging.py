@@ -276,7 +276,7 @@ REFUSED = [
     (task_of, "(2,3,3)", {"loss": None, "head_end": "solved", "keep": "last"}, "`keep` applies"),
     (task_of, "(2,3,3)", {"head_start": "solved"}, "`head_start` applies to a head"),
     (task_of, "(2,3,3)", {"head_end": "trained"}, "has to be solved, got `head_end` (trained)"),
-    (task_of, "(2,3,3)", {"batch_size": 7}, "8 or more with `loss` … got 7"),
+    (task_of, "(2,3,3)", {"batch_size": 3}, "4 or more with `loss` … got 3"),
     (task_of, "(2,3,3)", {"loss": "triplet"}, "unknown `loss` 'triplet'"),
     (task_of, "top:1", {"loss": None, "against": "auto"}, "auto ends … top:1 with one … trained"),
 ]

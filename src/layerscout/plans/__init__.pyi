@@ -7,6 +7,7 @@ from .auto import (
     choose_head_state as choose_head_state,
     list_strategies as list_strategies,
     suggest_default_head as suggest_default_head,
+    usual_budget as usual_budget,
 )
 from .costs import (
     Cost as Cost,
@@ -104,12 +105,15 @@ from .strategies import (
     split_embeddings as split_embeddings,
 )
 from .training import (
+    LEAST_CONTRASTED as LEAST_CONTRASTED,
     OF_TEXTS as OF_TEXTS,
     STAGE_EXAMPLES as STAGE_EXAMPLES,
     Keep as Keep,
+    Loss as Loss,
     Schedule as Schedule,
     Settings as Settings,
     choose_epochs as choose_epochs,
+    choose_stage_loss as choose_stage_loss,
     ends_solved as ends_solved,
     learning_rate_at as learning_rate_at,
     rank_rate as rank_rate,

@@ -22,10 +22,11 @@ class HeadSuggestion:
     reason: str
 
 
-# Blocks that are tuned below a head that is solved in the end, where few rows judge it in halves.
-# 64 rows: MiniLM, four tasks, 1, 2, 3 or 4 blocks below state 4 or 6 lay within a point on average;
-# mpnet-base, trec6, (7, 8, 8) 84.6 and (3, 8, 8) 81.8, at a third of the cost.
-FEW_BLOCKS = 2
+# Of the blocks of a model, those from the top that few rows train with a contrastive loss: on
+# average ahead of two blocks below two thirds of the depth, see docs/measured/ladder.md.
+FEW_SHARE = 2 / 3
+# Training FLOPs allowed, as a share of those of full fine-tuning, with many rows and with few.
+USUAL_BUDGET, FEW_BUDGET = 0.5, 1.0
 
 
 def choose_head_state(blocks: int, best: int | None = None, tied: Iterable[int] = ()) -> int:
@@ -57,34 +58,36 @@ def choose(
     shape: ModelShape,
     work: Work,
     named: HeadSuggestion,
-    budget: float = 0.5,
+    budget: float | None = None,
     method: Method = FULL,
-    halves: bool = False,
+    few: bool = False,
 ) -> Choice:
     """Choose a plan by the rule of `auto`.
 
     Of all plans that train within the budget it is one whose head is nearest to the named state,
     and of those the one that tunes the most blocks below the head, or none. This is how every
     adviser was judged in docs/measured/advice.md. Plans that tune shared weights in some blocks
-    only are passed over.
+    only are passed over. Few rows have the head at the top, and `FEW_SHARE` of the blocks below it.
 
     Args:
         shape: the model.
         work: the data and the epochs.
         named: the state that the head should read.
-        budget: training FLOPs allowed, as a share of those of full fine-tuning.
+        budget: training FLOPs allowed, as a share of those of full fine-tuning; see `usual_budget`.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
-        halves: the head is solved in the end, and two halves of the rows, which are few, judge
-            that: no more than `FEW_BLOCKS` are tuned.
+        few: rows are so few that two halves of them judge each other, and the loss contrasts
+            classes; see `choose_stage_loss`.
 
     Raises:
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
             that share no weights.
     """
-    budget = BUDGET("budget", budget)
+    budget = usual_budget(few) if budget is None else BUDGET("budget", budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    plan = find_nearest(shares, named.state, budget, halves)
+    if few:
+        named = HeadSuggestion(shape.blocks, "few examples train the upper blocks best")
+    plan = find_nearest(shares, named.state, budget, few)
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
         other = "" if isinstance(method, Full) else f" with {method.name}"
@@ -99,7 +102,7 @@ def choose(
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
     judged = "; two halves of the rows, which judge it, are trained on for as much again"
-    reason = f"{named.reason}; {share} {place}{judged if halves and plan.tuned else ''}"
+    reason = f"{named.reason}; {share} {place}{judged if few and plan.tuned else ''}"
     return Choice(plan, plan.notation, reason)
 
 
@@ -126,24 +129,27 @@ def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, flo
     }
 
 
+def usual_budget(few: bool) -> float:
+    """Return the budget where none is given; for `few` see `choose`."""
+    return FEW_BUDGET if few else USUAL_BUDGET
+
+
 def find_nearest(
-    shares: Mapping[Plan, float], state: int, budget: float, halves: bool = False
+    shares: Mapping[Plan, float], state: int, budget: float, few: bool = False
 ) -> Plan | None:
     """Return the widest plan in a budget whose head is nearest to a state; None if none.
 
-    For `halves` see `choose`.
+    For `few` see `choose`.
     """
-    fitting = (plan for plan, share in shares.items() if share <= budget)
+    fitting = [plan for plan, share in shares.items() if share <= budget]
+    if few:
+        most = round(FEW_SHARE * max(plan.head for plan in shares))
+        fitting = [plan for plan in fitting if len(plan.tuned) <= most] or fitting
 
     def distance(plan: Plan) -> tuple[int, int, int]:
         return abs(plan.head - state), plan.head, -len(plan.tuned)
 
-    plan = min(fitting, key=distance, default=None)
-    if halves and plan is not None and len(plan.tuned) > FEW_BLOCKS:
-        below = (other for other in shares if other.head == plan.head)
-        few = (other for other in below if 0 < len(other.tuned) <= FEW_BLOCKS)
-        plan = max(few, key=lambda other: len(other.tuned), default=plan)
-    return plan
+    return min(fitting, key=distance, default=None)
 
 
 def is_possible(plan: Plan, shape: ModelShape) -> bool:
@@ -195,7 +201,7 @@ def list_strategies(
     extra: Iterable[str] = (),
     method: Method = FULL,
     named: int | None = None,
-    halves: bool = False,
+    few: bool = False,
 ) -> list[ListedStrategy]:
     """List the strategies worth a look for a model, the dearest first and equal plans once.
 
@@ -210,17 +216,15 @@ def list_strategies(
         extra: strategies to list besides, tied weights or not.
         method: how the blocks are tuned.
         named: the state that `choose` is given; ℓ* unless it is another.
-        halves: as for `choose`.
+        few: as for `choose`.
 
     Raises:
         InputError: if the method needs blocks that share no weights, or does nothing with a
             strategy that is requested.
     """
     check_untied(shape.family, shape.weights, method)
-    shares, state = (
-        price_plans(shape, work, method),
-        named or best or choose_head_state(shape.blocks),
-    )
+    shares = price_plans(shape, work, method)
+    state = shape.blocks if few else named or best or choose_head_state(shape.blocks)
     full = full_cost(shape, work).train
     ranked = sum(value is not None for value in ranking or ())
 
@@ -236,7 +240,7 @@ def list_strategies(
             continue
         counted = cost(plan, shape, work, method)
         relative = counted.train / full
-        efficient = find_nearest(shares, state, relative, halves) == plan
+        efficient = find_nearest(shares, state, relative, few) == plan
         built_on = {"best": best, "middle": shape.blocks // 2 + 1}.get(strategy.split("-")[0])
         listed[plan] = ListedStrategy(
             strategy, plan, counted, relative, efficient, built_on or plan.head

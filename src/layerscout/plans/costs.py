@@ -30,7 +30,7 @@ class Work:
         examples: of the training split.
         validation: examples scored after every epoch.
         tokens: mean length of an example, special tokens included.
-        epochs: passes over the training split, of all views; the last one may be cut short.
+        epochs: passes over the training split; the last one may be cut short.
         cached: the states below the tuned blocks are computed once, not in every epoch.
         readings: passes over all examples for a head that is solved in the end, in place of a
             validation after every epoch; None where there are epochs.
@@ -67,8 +67,7 @@ class Work:
             tokens: as in `Work`.
             cached: as in `Work`.
         """
-        passes = settings.views * settings.count_epochs(examples)
-        return cls(texts, validation, tokens, passes, cached)
+        return cls(texts, validation, tokens, settings.count_epochs(examples), cached)
 
     def __post_init__(self) -> None:
         numbers = self.examples >= 1 and self.validation >= 0 and self.epochs > 0

@@ -29,7 +29,7 @@ from layerscout.plans.options import (
 from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
 from layerscout.plans.plan import Plan
 from layerscout.plans.strategies import require_text
-from layerscout.plans.training import STAGE_EXAMPLES, Settings, choose_epochs
+from layerscout.plans.training import LEAST_CONTRASTED, STAGE_EXAMPLES, Settings, choose_epochs
 
 # The options that say how to train.
 TRAINING = (options_of(Settings).keys() - {"metric", "threshold", "class_weights"}) | {
@@ -43,7 +43,7 @@ class PlanRequest(Options):
 
     strategy: str = option("auto", lambda name, value: require_text(value))
     """A strategy such as best-down:3@top, or a plan such as "(6, 8, 12)"."""
-    budget: float = option(0.5, BUDGET)
+    budget: float | None = option(None, BUDGET, shown="0.5; all with few examples")
     """Share of the FLOPs of full fine-tuning that auto may use."""
     score: str | None = option(None)
     """Score that ranks states or blocks; by default the scan's."""
@@ -84,7 +84,7 @@ class TuneRequest(Settings):
     """Also tune this plan, such as full, in the same way and compare the two."""
     score: str | None = option(None)
     """Score that ranks states or blocks; by default the scan's."""
-    budget: float = option(0.5, BUDGET)
+    budget: float | None = option(None, BUDGET, shown="0.5; all with few examples")
     """Share of the FLOPs of full fine-tuning that auto may use."""
     method: Method | None = option(
         None, check_method_name, takes="Method | str | None", shown="full, or what a plan.json says"
@@ -217,10 +217,10 @@ class TuneRequest(Settings):
                 f"`{min(trained)}` applies to a head that is trained to the end, and this one is "
                 "solved then; leave one of them out"
             )
-        if self.loss is not None and self.batch_size < 8:
+        if self.loss is not None and self.batch_size < LEAST_CONTRASTED:
             raise InputError(
-                f"`batch_size` must be 8 or more with `loss` ({self.loss}), two examples of two "
-                f"classes seen twice, got {self.batch_size}"
+                f"`batch_size` must be {LEAST_CONTRASTED} or more with `loss` ({self.loss}), two "
+                f"examples of two classes, got {self.batch_size}"
             )
         if self.reinitialises and len(self.seed) > 1:
             raise InputError(
@@ -299,7 +299,7 @@ class TuneRequest(Settings):
         """
         given = {name: getattr(self, name) for name in options_of(Settings) if name in self.given}
         chosen: dict[str, Any] = {"metric": metric}
-        if staged and self.loss is None:
+        if staged:
             chosen["batch_size"] = STAGE_EXAMPLES
         classifier: Classifier = "family"
         if self.preset is not None:

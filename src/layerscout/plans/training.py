@@ -33,6 +33,8 @@ MIN_STEPS, STEPS_PER_CLASS, MOST_EPOCHS = 200, 40, 50
 # rows, (3, 4, 4), nine cells of seven tasks: 40 steps were 0.2 ± 0.7 points below 80, and 20 were
 # further below on the task that gained most.
 STAGE_EXAMPLES, STAGE_STEPS, STAGE_EPOCHS = 16, 40, 4
+# Of a step that contrasts classes: two examples of two.
+LEAST_CONTRASTED = 4
 # Labelled rows from which on the validation rows judge such a training, which sees the others
 # alone. Fewer are too few to give any away: two halves judge each other, and the training that
 # counts sees all of them.
@@ -112,19 +114,9 @@ class Settings(Options):
     tuned finds one for each label on the validation examples."""
 
     @property
-    def views(self) -> int:
-        """How often an example is in a batch, each time with dropout of its own."""
-        return 2 if self.loss == "contrastive" else 1
-
-    @property
-    def batch_examples(self) -> int:
-        """How many different examples a batch has."""
-        return self.batch_size // self.views
-
-    @property
     def step_size(self) -> int:
         """How many examples a step takes."""
-        return self.batch_examples * (self.accumulation or 1)
+        return self.batch_size * (self.accumulation or 1)
 
     def steps_per_epoch(self, examples: int) -> int:
         """Return the steps of a pass over so many examples."""
@@ -168,6 +160,16 @@ def choose_epochs(
 def ends_solved(kind: Kind, method: Method) -> bool:
     """Return whether `auto` ends with a solved head where it trains blocks, by a method."""
     return kind in OF_TEXTS and method.saved != "apart"
+
+
+def choose_stage_loss(kind: Kind, stages: Sequence[float]) -> Loss | None:
+    """Return the loss that `auto` trains with where nothing says which and the head is solved then.
+
+    Args:
+        kind: of the task.
+        stages: of `share_stages`. Few rows, which judge each other, contrast their classes.
+    """
+    return "contrastive" if len(stages) > 1 and kind != "regression" else None
 
 
 def share_stages(rows: int) -> tuple[float, ...]:

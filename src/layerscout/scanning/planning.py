@@ -31,6 +31,7 @@ from layerscout.plans import (
     choose,
     choose_epochs,
     choose_head_state,
+    choose_stage_loss,
     cost,
     ends_solved,
     full_cost,
@@ -38,6 +39,7 @@ from layerscout.plans import (
     make_plan,
     share_stages,
     suggest_default_head,
+    usual_budget,
 )
 from layerscout.reporting import describe_tie
 from layerscout.scores import DEFAULT, Score, name_score
@@ -135,7 +137,7 @@ class Planning:
             (self.choice.strategy,),
             self.method,
             self.named.state,
-            len(_list_stages(self.scan.task, self.work, self.method)) > 1,
+            _is_few(self.scan.task, _list_stages(self.scan.task, self.work, self.method)),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -202,7 +204,9 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     stages: Sequence[float] = ()
     if strategy == "auto":
         stages = _list_stages(scan.task, work, method)
-        choice = choose(shape, work, named, budget, method, halves=len(stages) > 1)
+        few = _is_few(scan.task, stages)
+        choice = choose(shape, work, named, budget, method, few)
+        budget = usual_budget(few) if budget is None else budget
     else:
         plan = make_plan(strategy, shape.blocks, best=best, ranking=ranking)
         plan = apply_method(plan, method, shape.blocks)
@@ -222,6 +226,11 @@ def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequenc
     return (
         share_stages(work.examples + work.validation) if ends_solved(task["kind"], method) else ()
     )
+
+
+def _is_few(task: Mapping[str, Any], stages: Sequence[float]) -> bool:
+    """Return whether "auto" takes a task's rows for few; see `choose`."""
+    return choose_stage_loss(task["kind"], stages) is not None
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:

@@ -121,7 +121,7 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     fit = f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"
     notes = [f"{fit}; all would need --time {ask_for(whole)}s"]
     settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
-    epochs = settings.views * settings.count_epochs(n)
+    epochs = settings.count_epochs(n)
     return Fitted(
         replace(tuning, settings=settings, work=replace(tuning.work, epochs=epochs)),
         [],

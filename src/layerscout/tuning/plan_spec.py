@@ -195,7 +195,7 @@ def settle_plan(spec: PlanSpec, target: Target) -> Choice:
     return _fit(_name(plan, spec.written), target)
 
 
-def choose_plan(target: Target, work: Work, budget: float, *, halves: bool = False) -> Choice:
+def choose_plan(target: Target, work: Work, budget: float | None, few: bool) -> Choice:
     """Choose the plan of "auto", by the scan if there is one; see `choose`.
 
     Raises:
@@ -207,7 +207,7 @@ def choose_plan(target: Target, work: Work, budget: float, *, halves: bool = Fal
         named = suggest_default_head(target.shape.blocks, "there is no scan")
     else:
         named = target.scan.name_head(target.score)
-    return _fit(choose(target.shape, work, named, budget, target.method, halves), target)
+    return _fit(choose(target.shape, work, named, budget, target.method, few), target)
 
 
 def check_same(what: str, model: Any, task: Mapping[str, Any], target: Target) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerscout.data import (
     HELD_OUT,
+    Kind,
     Split,
     Task,
     check_metric,
@@ -31,14 +32,17 @@ from layerscout.models import (
 )
 from layerscout.plans import (
     FULL,
+    LEAST_CONTRASTED,
     Choice,
     Classifier,
     EditSpec,
+    Loss,
     Method,
     Settings,
     TuneRequest,
     Work,
     check_untied,
+    choose_stage_loss,
     default_head_rate,
     ranges,
     share_stages,
@@ -223,7 +227,7 @@ def resolve(
     training, validation = encode(task.train), encode(require_validation(task))
     count = _count_work(training, validation)
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
-    choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
+    choices = [choice or choose_plan(target, work, request.budget, False) for choice in settled]
     warnings += _check_choices(choices, target)
     form = None
     if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):
@@ -232,13 +236,14 @@ def resolve(
         form = choose_form(encoder, task, replace(request, classifier=None))
     staged = _settle_end(specs, choices, request, target, form)
     shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
-    if staged and len(shares) > 1 and specs[0].is_auto:
-        choices[0] = choose_plan(target, work, request.budget, halves=True)
+    loss = _settle_loss(specs[0], request, task.kind, shares) if staged else None
+    if loss is not None and len(shares) > 1 and specs[0].is_auto:
+        choices[0] = choose_plan(target, work, request.budget, few=True)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
-    settings, _ = settle(full=full, staged=staged)
+    settings = replace(settle(full=full, staged=staged)[0], loss=loss)
     plans = [
-        _rate(*pair, request, target, form, staged=staged)
+        _rate(*pair, request, target, form, loss, staged=staged)
         for pair in zip(specs, choices, strict=True)
     ]
     starts = any(rated.states is None for rated in plans) and not request.draws_head
@@ -289,6 +294,16 @@ def _settle_end(
             "solved or trained, or name them the other way round"
         )
     return first
+
+
+def _settle_loss(
+    spec: PlanSpec, request: TuneRequest, kind: Kind, stages: Sequence[float]
+) -> Loss | None:
+    """Return what stages lower where the head is solved in the end."""
+    contrasts = request.batch_size >= LEAST_CONTRASTED and request.head_start is None
+    if request.loss is not None or not (contrasts and spec.ends_solved):
+        return request.loss
+    return choose_stage_loss(kind, stages)
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:
@@ -458,6 +473,7 @@ def _rate(
     request: TuneRequest,
     target: Target,
     form: Form | None,
+    loss: Loss | None,
     *,
     staged: bool,
 ) -> RatedPlan:
@@ -467,7 +483,7 @@ def _rate(
         return RatedPlan(choice, (), states)
     if staged:
         width, plan = target.shape.hidden_size, choice.plan
-        rate = stage_rate(plan, width, request.loss, target.method)
+        rate = stage_rate(plan, width, loss, target.method)
         return RatedPlan(choice, request.learning_rate or (rate,), [plan.head])
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
     usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)

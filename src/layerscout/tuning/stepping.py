@@ -134,7 +134,7 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["factor"]
         answers, value = self.training.weigh(rows), 0.0
-        size, most = self.settings.batch_examples, self.settings.max_grad_norm
+        size, most = self.settings.batch_size, self.settings.max_grad_norm
         for start in range(0, len(rows), size):
             value += self._add_gradients(rows[start : start + size], answers)
             if not isfinite(value):
@@ -160,7 +160,6 @@ class Stepper:
         # Where there are too few for all, gradients of nothing still take part in the sum.
         weight = self.training.weigh(part) / answers
         part = part if len(part) else batch[:1]
-        part = np.tile(part, self.settings.views)
         outputs = compute_logits(self.encoder, self.model, self.training, part, run=self.run)
         labels, shares = self.training.labels_of(part), self.training.shares_of(part)
         if self.settings.loss == "contrastive":

@@ -251,7 +251,7 @@ def _count_step(tuning: Tuning, plan: Plan, tokens: int) -> float:
     flops = cost(plan, tuning.shape, work, tuning.method).train
     if _keeps_trunk(tuning):
         flops -= (plan.cut or 0) * block_flops(tuning.shape, tokens)
-    return tuning.settings.views * tuning.training.choices * flops
+    return tuning.training.choices * flops
 
 
 def _draw_steps(tuning: Tuning) -> list[np.ndarray]:

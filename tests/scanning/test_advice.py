@@ -110,7 +110,7 @@ def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):
     advice, planned = result.as_dict()["advice"], result.planning()
     assert advice["plan"] == planned.choice.plan.as_dict()
     assert planned.choice.reason.startswith(advice["because"])
-    assert advice["head"] == result.name_head().state
+    assert advice["head"] == planned.named.state == 4  # the top, since rows are few
     assert advice["relative"] == pytest.approx(planned.relative) and advice["head_end"] == "solved"
     result.save(tmp_path)
     assert Scan.load(tmp_path).as_dict()["advice"] == advice

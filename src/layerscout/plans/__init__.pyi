@@ -7,6 +7,7 @@ from .auto import (
     choose_head_state as choose_head_state,
     list_strategies as list_strategies,
     suggest_default_head as suggest_default_head,
+    suggest_upper_head as suggest_upper_head,
     usual_budget as usual_budget,
 )
 from .costs import (

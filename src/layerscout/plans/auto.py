@@ -54,6 +54,11 @@ def suggest_default_head(blocks: int, reason: str) -> HeadSuggestion:
     return HeadSuggestion(state, f"{reason}: state {state} is at two thirds of the depth")
 
 
+def suggest_upper_head(blocks: int) -> HeadSuggestion:
+    """Name the state that a head should read where rows are few; see `choose`."""
+    return HeadSuggestion(blocks, f"state {blocks}: with few examples the upper blocks train best")
+
+
 def choose(
     shape: ModelShape,
     work: Work,
@@ -67,12 +72,12 @@ def choose(
     Of all plans that train within the budget it is one whose head is nearest to the named state,
     and of those the one that tunes the most blocks below the head, or none. This is how every
     adviser was judged in docs/measured/advice.md. Plans that tune shared weights in some blocks
-    only are passed over. Few rows have the head at the top, and `FEW_SHARE` of the blocks below it.
+    only are passed over. With few rows no more than `FEW_SHARE` of the blocks are tuned.
 
     Args:
         shape: the model.
         work: the data and the epochs.
-        named: the state that the head should read.
+        named: the state that the head should read; see `suggest_upper_head` for few rows.
         budget: training FLOPs allowed, as a share of those of full fine-tuning; see `usual_budget`.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
         few: rows are so few that two halves of them judge each other, and the loss contrasts
@@ -85,8 +90,6 @@ def choose(
     budget = usual_budget(few) if budget is None else BUDGET("budget", budget)
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    if few:
-        named = HeadSuggestion(shape.blocks, "few examples train the upper blocks best")
     plan = find_nearest(shares, named.state, budget, few)
     if plan is None:
         least = ceil(1000 * min(shares.values())) / 1000
@@ -224,7 +227,7 @@ def list_strategies(
     """
     check_untied(shape.family, shape.weights, method)
     shares = price_plans(shape, work, method)
-    state = shape.blocks if few else named or best or choose_head_state(shape.blocks)
+    state = named or best or choose_head_state(shape.blocks)
     full = full_cost(shape, work).train
     ranked = sum(value is not None for value in ranking or ())
 

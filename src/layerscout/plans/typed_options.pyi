@@ -75,7 +75,7 @@ class TuneOptions(TypedDict, total=False):
     score: str | None
     """Score that ranks states or blocks; by default the scan's."""
 
-    budget: float
+    budget: float | None
     """Share of the FLOPs of full fine-tuning that auto may use."""
 
     method: Method | str | None
@@ -244,7 +244,7 @@ class ScanOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Options of `layerscout.Scan.plan`."""
 
-    budget: float
+    budget: float | None
     """Share of the FLOPs of full fine-tuning that auto may use."""
 
     score: str | None

@@ -39,6 +39,7 @@ from layerscout.plans import (
     make_plan,
     share_stages,
     suggest_default_head,
+    suggest_upper_head,
     usual_budget,
 )
 from layerscout.reporting import describe_tie
@@ -58,6 +59,7 @@ class Planning:
         best: ℓ*; None where it is undefined.
         ranking: the values of a score of blocks, if there is one.
         named: the state that a head should read, which "auto" follows.
+        few: as for `choose`.
         budget: training FLOPs allowed, as a share of full fine-tuning's; 1 if a plan was asked for.
         work: the training of a plan that is asked for, by which all plans are compared.
         training: that of the plan chosen: the same, or one whose head is solved in the end.
@@ -73,6 +75,7 @@ class Planning:
     best: int | None
     ranking: Sequence[float | None] | None
     named: HeadSuggestion
+    few: bool
     budget: float
     work: Work
     training: Work
@@ -137,7 +140,7 @@ class Planning:
             (self.choice.strategy,),
             self.method,
             self.named.state,
-            _is_few(self.scan.task, _list_stages(self.scan.task, self.work, self.method)),
+            self.few,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -193,8 +196,9 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     """
     strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
     best, ranking = scan.basis(request.score)
-    named = scan.name_head(request.score)
     shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
+    few = request.score is None and _is_few(scan.task, work, method)
+    named = suggest_upper_head(shape.blocks) if few else scan.name_head(request.score)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
     try:
@@ -204,7 +208,6 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     stages: Sequence[float] = ()
     if strategy == "auto":
         stages = _list_stages(scan.task, work, method)
-        few = _is_few(scan.task, stages)
         choice = choose(shape, work, named, budget, method, few)
         budget = usual_budget(few) if budget is None else budget
     else:
@@ -218,7 +221,7 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     score, stages = request.score or scan.leading_score(), stages if choice.plan.tuned else ()
     training = _count_work(scan.task, request.epochs, solved=True) if stages else work
     trained = (work, training, stages or None, choice)
-    return Planning(scan, score, best, ranking, named, budget, *trained, untie, shape, method)
+    return Planning(scan, score, best, ranking, named, few, budget, *trained, untie, shape, method)
 
 
 def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequence[float]:
@@ -228,9 +231,9 @@ def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequenc
     )
 
 
-def _is_few(task: Mapping[str, Any], stages: Sequence[float]) -> bool:
+def _is_few(task: Mapping[str, Any], work: Work, method: Method) -> bool:
     """Return whether "auto" takes a task's rows for few; see `choose`."""
-    return choose_stage_loss(task["kind"], stages) is not None
+    return choose_stage_loss(task["kind"], _list_stages(task, work, method)) is not None
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:

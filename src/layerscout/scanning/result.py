@@ -161,6 +161,7 @@ class Scan(Displayed):
         chosen = dict[str, Any].fromkeys(("plan", "head_end", "stages", "relative"))
         with suppress(InputError):  # what is shared or unknown in this model; `planning` says it
             planning = self.planning()
+            named = planning.named
             chosen = {
                 "plan": planning.choice.plan.as_dict(),
                 "head_end": planning.head_end,

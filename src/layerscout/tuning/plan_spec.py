@@ -201,9 +201,11 @@ def choose_plan(target: Target, work: Work, budget: float | None, few: bool) -> 
     Raises:
         InputError: if no plan fits into the budget, a share of full fine-tuning's training FLOPs.
     """
-    from layerscout.plans import choose, suggest_default_head
+    from layerscout.plans import choose, suggest_default_head, suggest_upper_head
 
-    if target.scan is None:
+    if few:
+        named = suggest_upper_head(target.shape.blocks)
+    elif target.scan is None:
         named = suggest_default_head(target.shape.blocks, "there is no scan")
     else:
         named = target.scan.name_head(target.score)

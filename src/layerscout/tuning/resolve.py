@@ -237,7 +237,7 @@ def resolve(
     staged = _settle_end(specs, choices, request, target, form)
     shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
     loss = _settle_loss(specs[0], request, task.kind, shares) if staged else None
-    if loss is not None and len(shares) > 1 and specs[0].is_auto:
+    if loss is not None and len(shares) > 1 and specs[0].is_auto and request.score is None:
         choices[0] = choose_plan(target, work, request.budget, few=True)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL

@@ -15,6 +15,7 @@ from layerscout.reporting import (
     describe_evaluation,
     describe_scan,
     describe_speed,
+    offer_halves,
     offer_macro_f1,
     tabulate_by_name,
 )
@@ -263,6 +264,32 @@ def test_macro_f1_is_offered_where_accuracy_hides_a_class(counts, right, said):
     assert offer_macro_f1(content) == (None if said is None else MACRO + said)
     assert offer_macro_f1(content | {"metric": "macro_f1"}) is None
     assert offer_macro_f1(content | {"by_name": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "offered"),
+    [
+        (20, {}, True),
+        (50, {}, False),
+        (None, {}, False),  # of an older file
+        (20, {"task": {"kind": "token_classification", "examples_used": 180}}, False),
+        (40, {"task": {"kind": "classification", "examples_used": 460}}, False),  # one stage
+        (20, {"plan": {"tuned": []}}, False),
+        (20, {"solved": {"folds": 2}}, False),
+    ],
+)
+def test_halves_are_offered_where_few_rows_judge(rows, more, offered):
+    content = {
+        "settings": {"validation_examples": rows},
+        "task": {"kind": "classification", "examples_used": 180},
+        "plan": {"tuned": [3]},
+        "solved": None,
+    }
+    said = (
+        "20 validation examples are few to go by; with --head-end solved all 200 judge, each half "
+        "by a training on the other"
+    )
+    assert offer_halves(content | more) == (said if offered else None)
 
 
 @pytest.mark.parametrize(

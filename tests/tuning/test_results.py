@@ -226,7 +226,8 @@ def beside_majority(content, keep):
     """Say what always predicting class 0 has: half of the validation examples are of it."""
     assert content["majority"] == 0.5
     low, high = content["interval"]
-    sure = f"95 % interval {low:.3f} to {high:.3f}; "
+    assert high - low > 0.3  # of six examples
+    sure = f"95 % interval {low:.3f} to {high:.3f}: too few to judge; "
     chosen = "; selected on these rows" if keep == "best" else ""
     if content[keep]["value"] > 0.5:
         return f"({sure}always predicting the majority class scores 0.500{chosen})"

@@ -199,8 +199,9 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
         say(console, free, "" if content["free"]["better"] else "bold yellow")
     if words and better:
         say(console, words)
-    if (macro := reporting.offer_macro_f1(content)) is not None:
-        say(console, macro)
+    for offer in (reporting.offer_halves(content), reporting.offer_macro_f1(content)):
+        if offer is not None:
+            say(console, offer)
     print_by_name(console, content)
     console.print()
     for line in reporting.describe_training(content):

@@ -34,6 +34,7 @@ from .display import Displayed as Displayed
 from .evaluation import (
     describe_evaluation as describe_evaluation,
     describe_training as describe_training,
+    offer_halves as offer_halves,
     offer_macro_f1 as offer_macro_f1,
     tabulate_by_name as tabulate_by_name,
     tabulate_confusion as tabulate_confusion,

@@ -10,6 +10,7 @@ from itertools import takewhile, zip_longest
 from typing import Any
 
 from layerscout.data import REPEATED, find_exchange, name_metric, name_some
+from layerscout.plans import OF_TEXTS, share_stages
 from layerscout.reporting.content import Table
 from layerscout.reporting.words import (
     describe_calibration,
@@ -36,6 +37,8 @@ TRUNCATIONS: Mapping[str, str] = {
 LOST = 0.02
 # Where the best epoch came before this share of them, training for longer cannot help.
 EARLY = 2 / 3
+# Validation examples below which another way to judge is offered.
+FEW = 50
 # What is left after an edit of a model that has learnt nothing.
 _SO = "so what is left after an edit says nothing."
 EXCHANGED = f"Its classes look exchanged, {_SO}"
@@ -217,6 +220,28 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]
     columns += ["Threshold"] if thresholds else []
     return Table(caption, columns, rows)
+
+
+def offer_halves(content: Mapping[str, Any]) -> str | None:
+    """Say that all rows can judge where few validation examples do; None where they are enough.
+
+    Args:
+        content: of `result.json`.
+    """
+    rows, task = content["settings"].get("validation_examples") or FEW, content["task"]
+    total = task["examples_used"] + rows
+    halves = task["kind"] in OF_TEXTS and len(share_stages(total)) > 1
+    if (
+        rows >= FEW
+        or not halves
+        or not content["plan"]["tuned"]
+        or find_stage(content) != "trained"
+    ):
+        return None
+    return (
+        f"{rows} validation examples are few to go by; with --head-end solved all {total} judge, "
+        "each half by a training on the other"
+    )
 
 
 def offer_macro_f1(content: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,15 @@ from hypothesis import example, given, strategies as st
 
 from conftest import real
 from inputs import LABELS, TEXTS, Write, as_csv, as_jsonl, expect_refused, many, parquet
-from layerscout.data import KNOWN, Task, write_parquet
+from layerscout.data import KNOWN, Task, join_names, write_parquet
+
+# --- How names are listed ------------------------------------------------------------------------
+
+
+def test_names_are_listed_whole_and_none_is_invisible() -> None:
+    assert join_names(["", "date", "a\nb"]) == r"'', date, 'a\nb'"
+    assert join_names([]) == "none" and join_names(map(str, range(30))).endswith("19, ...")
+
 
 # --- What is read ------------------------------------------------------------------------------
 

@@ -328,6 +328,9 @@ def test_the_card_tells_the_facts(bert):
     assert {one.dataset_split for one in data.eval_results} == {"validation"}
     fetched = content | {"model": content["model"] | {"name": "org/tiny", "revision": "abc"}}
     assert ModelCard(write_card(fetched)).data.base_model == "org/tiny"
+    three = cheaply(bert, task_of(classes=3), "head:2", epochs=1)
+    names = [one.metric_name for one in ModelCard(write_card(three.content)).data.eval_results]
+    assert sorted(names) == sorted({name_metric(key, "abc") for key in three.metrics})
     assert "datasets:" not in card and "Chosen because: (2, 2, 3) was asked for" in card
     hub = content | {"settings": content["settings"] | {"hub": "nyu-mll/glue/sst2"}}
     assert ModelCard(write_card(hub)).data.datasets == ["nyu-mll/glue"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from layerscout.data.known_tasks import Known
-from layerscout.data.tables import FILL, NUMBER, Table, is_list, join_names, name_value
+from layerscout.data.tables import FILL, NUMBER, Table, is_list, join_names, name_some, name_value
 from layerscout.errors import InputError
 from layerscout.files import read_json
 
@@ -348,15 +348,13 @@ def find_near_duplicate_labels(names: Sequence[str], source: str, what: str) -> 
             continue
         visible = len({" ".join(name.split()).casefold() for name in spellings}) == 1
         how = "differ only in case or spaces" if visible else "look the same"
-        shown = ", ".join(map(repr if visible else ascii, spellings))
-        lines.append(
-            f"{what} of {source} {how}: {shown:.120}; write them alike if they are the same"
-        )
+        shown = name_some(spellings, write=repr if visible else ascii)
+        lines.append(f"{what} of {source} {how}: {shown}; write them alike if they are the same")
     odd = [name for (name, *others) in alike.values() if not others and _is_odd(name)]
     if odd:
         lines.append(
             f"{what} of {source} begin or end with spaces or quotes, or have characters that are "
-            f"not shown: {', '.join(map(ascii, odd)):.120}; remove these if they are not meant"
+            f"not shown: {name_some(odd, write=ascii)}; remove these if they are not meant"
         )
     return lines
 

@@ -162,8 +162,9 @@ def warn_of_answers(
             "--class-weights balanced"
         ]
     if predicted[0].any():
-        listed = ", ".join(name for name, chosen in zip(names, predicted[0], strict=True) if chosen)
-        return [f"the model predicts the same labels for all {len(labels):,} {what}: {listed:.60}"]
+        chosen = [names[label] for label in np.flatnonzero(predicted[0])]
+        listed = name_some(chosen, write=str)
+        return [f"the model predicts the same labels for all {len(labels):,} {what}: {listed}"]
     return [
         f"the model predicts no label for any of {len(labels):,} {what}: no probability is above "
         "its threshold; use --threshold tuned to find better ones, or train longer"

@@ -132,14 +132,15 @@ def is_missing(value: Any) -> bool:
 
 def join_names(names: Iterable[str]) -> str:
     """List names in one line of bounded length, whatever is in them."""
-    first = [name if name.isprintable() else repr(name) for name in islice(names, 21)]
+    plain = (name if name.strip() and name.isprintable() else repr(name) for name in names)
+    first = list(islice(plain, 21))
     return ", ".join(f"{name:.60}" for name in first[:20]) + ", ..." * (len(first) > 20) or "none"
 
 
-def name_some(names: Sequence[str], most: int = 5) -> str:
-    """Quote the first of some names, and count the others."""
+def name_some(names: Sequence[str], most: int = 5, write: Callable[[str], str] = repr) -> str:
+    """Quote the first of some names, or write them in another way, and count the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"{name!r:.60}" for name in names[:most]) + more
+    return ", ".join(f"{write(name):.60}" for name in names[:most]) + more
 
 
 def from_memory(name: str, texts: Rows, labels: Rows, pairs: Rows | None = None) -> Source:

@@ -138,19 +138,22 @@ def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
 
     task, test = content["task"], content.get("test")
     tag = TAGS.get(task["kind"], "text-classification")
-    name, hub = _escape(task["name"]), content["settings"].get("hub")
+    data_set, hub = _escape(task["name"]), content["settings"].get("hub")
     split = "test" if test is not None else "train" if is_left_out(content) else "validation"
+    metrics = choose_judged_split(content)["metrics"].items()
+    # Of over two classes `f1` is `macro_f1`, and stands here once.
+    named = {name_metric(key, task["labels"]): (key, value) for key, value in metrics}
     results = [
         EvalResult(
             task_type=tag,
-            dataset_type=name,
-            dataset_name=name,
+            dataset_type=data_set,
+            dataset_name=data_set,
             dataset_split=split,
             metric_type=key,
-            metric_name=_escape(name_metric(key, task["labels"])),
+            metric_name=_escape(name),
             metric_value=round(value, 4),
         )
-        for key, value in choose_judged_split(content)["metrics"].items()
+        for name, (key, value) in named.items()
         if isfinite(value)
     ]
     libraries = {name: name for name in ("sentence-transformers", "peft")} | {"ours": "layerscout"}
@@ -160,7 +163,7 @@ def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
         base_model=None if content["model"]["revision"] is None else base,  # a folder is not there
         datasets=None if hub is None else ["/".join(hub.split("/")[:2])],  # not of files
         tags=["layerscout"],
-        model_name=f"{_escape(base)} tuned on {name}",
+        model_name=f"{_escape(base)} tuned on {data_set}",
         eval_results=results,
     )
     return data.to_yaml().strip()

@@ -3,6 +3,8 @@
 import inspect
 import json
 import runpy
+import subprocess
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -196,3 +198,20 @@ def test_what_is_asked_about_the_length_holds_with_few_examples_too(given):
         request.settle("mine", n, "accuracy", "classification", "ab")[0] for n in (5000, 58)
     )
     assert few == many
+
+
+@pytest.mark.whole
+def test_a_wrong_option_is_an_error_of_types(tmp_path):
+    """As an editor would tell it, before anything runs."""
+    calls = {
+        'ls.tune("demo", "demo", "top:1", epochs="x")': "incompatible type",
+        'ls.tune("demo", "demo", "top:1", epoch=3)': "Unexpected keyword",
+        'ls.scan("demo", "demo", examples=1.5)': "incompatible type",
+        'ls.compare("demo", "demo", examples="some")': "incompatible type",
+        'ls.tune("demo", "demo", "top:1", epochs=3)': "",
+    }
+    (tmp_path / "calls.py").write_text("\n".join(["import layerscout as ls", *calls]))
+    command = [sys.executable, "-m", "mypy", tmp_path / "calls.py"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    for line, words in enumerate(calls.values(), start=2):
+        assert (f"calls.py:{line}: error: " in told) == bool(words) and words in told

@@ -162,7 +162,7 @@ def warn_of_answers(
             "--class-weights balanced"
         ]
     if predicted[0].any():
-        chosen = [names[label] for label in np.flatnonzero(predicted[0])]
+        chosen = [name for name, has in zip(names, predicted[0], strict=True) if has]
         listed = name_some(chosen, write=str)
         return [f"the model predicts the same labels for all {len(labels):,} {what}: {listed}"]
     return [

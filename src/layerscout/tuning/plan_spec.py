@@ -195,7 +195,7 @@ def settle_plan(spec: PlanSpec, target: Target) -> Choice:
     return _fit(_name(plan, spec.written), target)
 
 
-def choose_plan(target: Target, work: Work, budget: float | None, few: bool) -> Choice:
+def choose_plan(target: Target, work: Work, budget: float | None, *, few: bool = False) -> Choice:
     """Choose the plan of "auto", by the scan if there is one; see `choose`.
 
     Raises:

@@ -227,7 +227,7 @@ def resolve(
     training, validation = encode(task.train), encode(require_validation(task))
     count = _count_work(training, validation)
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
-    choices = [choice or choose_plan(target, work, request.budget, False) for choice in settled]
+    choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
     warnings += _check_choices(choices, target)
     form = None
     if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):

@@ -67,7 +67,8 @@ def measure(encoder: ls.Encoder, task: ls.Task) -> dict[str, Any]:
     training, compared = auto, auto.content["free"]
     if compared["kept"]:
         plan = compared["training"]["plan"]["notation"]
-        training = ls.tune(encoder, task, plan, head_end="solved", progress=False)
+        loss = auto.content["settings"]["loss"]
+        training = ls.tune(encoder, task, plan, head_end="solved", loss=loss, progress=False)
         again = training.content["free"]
         assert [again[name] for name in COMPARED[:-1]] == [compared[name] for name in COMPARED[:-1]]
         assert keep(auto) == keep(free)

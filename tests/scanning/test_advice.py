@@ -119,6 +119,8 @@ def test_a_scan_holds_the_advice_of_auto(tiny, tmp_path):
     older = replace(
         result, task={k: v for k, v in result.task.items() if k != "validation_examples"}
     )
-    assert older.as_dict()["advice"] == {
-        key: value if key in ("head", "because") else None for key, value in advice.items()
+    named = older.name_head()
+    assert older.as_dict()["advice"] == dict.fromkeys(advice) | {
+        "head": named.state,
+        "because": named.reason,
     }

@@ -570,7 +570,7 @@ def test_without_signal_plans_say_what_to_do(encoder):
     result = scan(encoder, task, f"{DEBIASED},numerical_rank")
     assert result.best() is None
     expect_refused("--score variability_ratio", result.plan, "best-down:1@top")
-    planned = result.planning("auto")
+    planned = result.planning("auto", score=DEBIASED)  # by which few rows are no reason
     assert planned.choice.plan.head == 3, "two thirds of the depth"
     assert f"{SCORES[DEBIASED].title} names no best state" in planned.choice.reason
     assert result.plan("best-down:1@top", score="numerical_rank").head == 4

@@ -171,8 +171,13 @@ def write_advice(scan: Content) -> str | None:
 
 def _name_plan(chosen: Content) -> dict[str, Any]:
     """Return the options that train the plan of a `plan.json`, or of an advice, as it says."""
-    ends = {"head_end": chosen["head_end"]} if chosen.get("head_end") else {}
-    return {"plan": chosen["plan"]["notation"], **ends}
+    return {"plan": chosen["plan"]["notation"], **_name_end(chosen)}
+
+
+def _name_end(chosen: Content) -> dict[str, Any]:
+    """Return the option that ends a training with a solved head, if it does."""
+    named = (name for name in ("loss", "head_end") if chosen.get(name))
+    return {name: chosen[name] for name in itertools.islice(named, 1)}
 
 
 def write_next_command(content: Content, scan: Content) -> str:
@@ -196,7 +201,7 @@ def describe_tuning(result: Content) -> dict[str, Any]:
     options.pop("method", None)
     stage, settled = find_stage(result), SETTLED
     if stage == "staged" and "loss" not in given:
-        options["head_end"] = "solved"
+        options |= _name_end({"head_end": "solved", "loss": result["settings"].get("loss")})
     elif stage == "solved":  # what else was given is of a training that was not kept
         settled = SETTLED | TRAINING | {"head_end"}
     return {

@@ -19,6 +19,7 @@ from layerscout.plans import (
     Cost,
     HeadSuggestion,
     ListedStrategy,
+    Loss,
     Method,
     ModelShape,
     PlanRequest,
@@ -97,6 +98,11 @@ class Planning:
         return None if self.stages is None else "solved"
 
     @property
+    def loss(self) -> Loss | None:
+        """What such a training lowers, where that is not the loss of the head."""
+        return choose_stage_loss(self.scan.task["kind"], self.stages or ()) if self.few else None
+
+    @property
     def relative(self) -> float:
         """Its training FLOPs over those of full fine-tuning for as many epochs."""
         return self.cost.train / full_cost(self.shape, self.training).train
@@ -163,6 +169,7 @@ class Planning:
             "task": dict(self.scan.task),
             "work": asdict(self.work),
             "head_end": self.head_end,
+            "loss": self.loss,
             "stages": self.stages,
             "score": self.score,
             "best": self.best,

@@ -150,21 +150,22 @@ class Scan(Displayed):
         """Return the advice that opens the report: the state for the head, and the plan of "auto".
 
         Returns:
-            "head" and "because", "plan", "head_end" and "stages" as in `plan.json`, and "relative",
-            its training FLOPs as a share of those of full fine-tuning; all are None where "auto"
+            "head" and "because", "plan", "head_end", "loss" and "stages" as in `plan.json`, and
+            "relative", its training FLOPs as a share of full fine-tuning's; None where "auto"
             finds no plan. None where no state has any score, as for texts that are all the same:
             something is wrong there.
         """
         if all(score.best() is None for score in self.scores.values()):
             return None
         named = self.name_head()
-        chosen = dict[str, Any].fromkeys(("plan", "head_end", "stages", "relative"))
+        chosen = dict[str, Any].fromkeys(("plan", "head_end", "loss", "stages", "relative"))
         with suppress(InputError):  # what is shared or unknown in this model; `planning` says it
             planning = self.planning()
             named = planning.named
             chosen = {
                 "plan": planning.choice.plan.as_dict(),
                 "head_end": planning.head_end,
+                "loss": planning.loss,
                 "stages": planning.stages,
                 "relative": planning.relative,
             }

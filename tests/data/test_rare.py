@@ -60,6 +60,7 @@ def test_other_splits_follow_training(write: Write) -> None:
     assert [task.labels[k] for k in task.validation.labels] == ["a", "other", "other", "other"]
     task = Task.load(path, validation=held, drop_rare=3)
     assert task.validation.texts == ["held.csv 0"] and task.origin["drop_rare"] == 3
+    assert not Task.load(path, classes=("a", "b", "c", "d")).warnings  # which teaches nothing
     judged = Task.load(path, merge_rare=3, classes=("other", "b", "a"))  # by a model's order
     assert judged.labels == ("other", "b", "a") and (judged.train.labels == 2).sum() == 6
 

@@ -336,7 +336,7 @@ def _build(
     more |= {"classes": () if given else classes, "rare": given}
     kind, labels, splits, warnings = read_splits(name, sources, inputs, known, **more)
     labels, splits, noted = settle_rare(sources["train"].name, kind, labels, splits, *rare)
-    warnings += noted
+    warnings += [] if classes and not given else noted  # such rows teach nothing
     if known is None:
         warnings += warn_of_repeats(sources["train"].name, kind, labels, splits["train"])
     train = splits["train"]

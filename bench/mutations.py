@@ -278,8 +278,8 @@ FAULTS = (
     ),
     Fault(
         "plans/auto.py",
-        "if share <= budget)",
-        "if share >= budget)",
+        "if share <= budget]",
+        "if share >= budget]",
         "auto chooses what does not fit",
         PLANS,
     ),

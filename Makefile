@@ -87,10 +87,6 @@ study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/measured/trunk-dropout.md
 	$(BIN)/python bench/estimator.py --write docs/measured/estimator.md
 
-# The picture in README.
-docs/scan.svg: .venv/demo
-	$(BIN)/layerscout scan demo demo --output layerscout-demo --plot $@
-
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 

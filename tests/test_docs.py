@@ -12,28 +12,82 @@ from typer.main import get_command
 from conftest import shell, whole_only
 from layerscout.cli import app
 from test_house import ROOMS
+from tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
+def run_blocks(page, where, cache, about=("",), replaced=("", "")):
+    """Run the blocks of a page that tell of one of some things, and return what they print."""
+    text = (DOCS / f"{page}.md").read_text().replace(*replaced)
+    shown = ""
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if not any(word in block for word in about):
+            continue
+        if language == "bash":
+            shown += shell(block, where, cache)
+        elif language == "python":
+            (where / "block.py").write_text(block)
+            shown += shell("python block.py", where, cache)
+    return shown
+
+
 @pytest.mark.whole
 def test_the_tutorial_does_what_it_says(tmp_path, cache):
-    text = (DOCS / "tutorial.md").read_text()
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    shown = ""
-    for language, block in blocks:
-        if language == "bash":
-            shown += shell(block, tmp_path, cache)
-        elif language == "python":
-            (tmp_path / "block.py").write_text(block)
-            shown += shell("python block.py", tmp_path, cache)
+    shown = run_blocks("tutorial", tmp_path, cache)
     # What it quotes is what came out, but for numbers that differ from machine to machine.
     assert "◀ best" in shown and "plan (3, 4, 4): state 4: a linear head there scores 0." in shown
     assert re.search(
         r"tuned 2 of 6 blocks, 38% of the FLOPs of full fine-tuning, accuracy 0\.", shown
     )
     assert "'label': 'acceptable'" in shown or "'label': 'unacceptable'" in shown
+
+
+def write_posts_and_news(folder):
+    texts = {"sound": "the sound is fine", "delivery": "it came late", "price": "a bargain"}
+    having = [[name for k, name in enumerate(texts) if row >> k & 1] for row in range(40)]
+    rows = [f'"{", ".join(texts[one] for one in some)}",{"|".join(some)}' for some in having]
+    (folder / "posts.csv").write_text("text,labels\n" + "\n".join(rows) + "\n")
+    sentences = [
+        f"{('Ann', 'Bob')[row % 2]} B-PER\nlives O\nin O\n{('Bonn', 'Rome')[row // 2 % 2]} B-LOC\n"
+        for row in range(40)
+    ]
+    (folder / "news.conll").write_text("\n".join(sentences))
+
+
+@pytest.mark.whole
+def test_several_labels_and_words_from_a_file_to_pipeline(tmp_path, cache):
+    write_posts_and_news(tmp_path)
+    several = run_blocks("data", tmp_path, cache, ["posts-tuned"])
+    assert "Metrics of each label" in several and "micro-F1" in several
+    assert re.fullmatch(r"\[('(sound|delivery|price)'(, )?)+\]", several.splitlines()[-1])
+    words = run_blocks("data", tmp_path, cache, ["news-tuned"])
+    assert "sentences, 3 tags" in words and "Metrics of each type of entity" in words
+    assert re.fullmatch(r"\[(\('(PER|LOC)', '[a-z ]+'\)(, )?)+\]", words.splitlines()[-1])
+
+
+@pytest.mark.whole
+def test_a_decoder_from_scan_to_pipeline(tmp_path, cache):
+    rows = [
+        f"a {('good', 'bad')[row % 2]} film {row},{('yes', 'no')[row % 2]}" for row in range(40)
+    ]
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    tiny_checkpoint(tmp_path / "tiny-llama", "llama")
+    model = ("HuggingFaceTB/SmolLM2-135M-Instruct", "./tiny-llama")
+    shown = run_blocks("methods", tmp_path, cache, ["decoder-"], model)
+    assert "with LoRA (rank 8)" in shown
+    assert len(re.findall(r"'label': '(yes|no)'", shown.splitlines()[-1])) == 2
+
+
+@pytest.mark.whole
+def test_a_figure_of_a_paper_and_its_report(tmp_path, cache):
+    shown = run_blocks("study", tmp_path, cache, ["study xie2022-scores --small"])
+    assert "pearson" in shown and "demo" in shown
+    page = tmp_path / "xie2022-scores-small" / "report.html"
+    page.unlink()
+    shell("layerscout report xie2022-scores-small", tmp_path, cache)
+    assert "Probing over the variability ratio" in page.read_text(encoding="utf-8")
 
 
 def test_options_are_those_of_the_code(tmp_path):

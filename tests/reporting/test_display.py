@@ -34,7 +34,7 @@ def results(tmp_path_factory):
     [
         ("scan", "<Scan: {model} on made up, best of 4 states by head_quality: ", True),
         ("tune", "<Result: (4, 4, 4) of {model} on made up, accuracy ", False),
-        ("evaluate", "<Evaluation: {model} on made up, accuracy ", True),
+        ("evaluate", "<Evaluation: {model} on made up, accuracy ", False),
         ("compare", "<Comparison: {model} on 12 rows of made up>", True),
     ],
 )

@@ -147,7 +147,7 @@ def find_nearest(
     fitting = [plan for plan, share in shares.items() if share <= budget]
     if few:
         most = round(FEW_SHARE * max(plan.head for plan in shares))
-        fitting = [plan for plan in fitting if len(plan.tuned) <= most] or fitting
+        fitting = [plan for plan in fitting if 0 < len(plan.tuned) <= most] or fitting
 
     def distance(plan: Plan) -> tuple[int, int, int]:
         return abs(plan.head - state), plan.head, -len(plan.tuned)

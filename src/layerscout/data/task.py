@@ -254,13 +254,14 @@ class Task:
         check_integer("seed", seed, 0)
         train, validation = hold_out(self.train, fraction, seed, least=least)
         origin = {**self.origin, "validation": fraction, "validation_seed": seed}
-        if self.kind != "multiple_choice" and _is_repeated(validation, train):
+        repeated = _warn_of_repeated({"train": train, "validation": validation})
+        if repeated and self.kind != "multiple_choice":
             together = number_texts(self.train)
             with suppress(InputError):  # too few texts: the warning stands
                 train, validation = hold_out(
                     self.train, fraction, seed, least=least, together=together
                 )
-        repeated = _warn_of_repeated({"train": train, "validation": validation})
+                repeated = _warn_of_repeated({"train": train, "validation": validation})
         return replace(
             self,
             train=train,
@@ -370,18 +371,13 @@ def _warn_of_repeated(splits: Mapping[str, Split]) -> dict[tuple[str, str], str]
         if which not in splits or other not in splits:
             continue
         split, name = splits[which], "training" if other == "train" else other
-        if _is_repeated(split, splits[other]):
-            count = count_repeated(split, splits[other])
+        count = count_repeated(split, splits[other])
+        if count > REPEATED * len(split):
             warnings[which, other] = (
                 f"{count:,} of {len(split):,} {which} rows are also {name} rows, so the "
                 f"{which} figures are too good; remove them from {name}"
             )
     return warnings
-
-
-def _is_repeated(split: Split, other: Split) -> bool:
-    """Return whether another split has so many of the rows that figures of them are too good."""
-    return count_repeated(split, other) > REPEATED * len(split)
 
 
 def count_repeated(split: Split, other: Split) -> int:

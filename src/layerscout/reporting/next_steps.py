@@ -176,8 +176,10 @@ def _name_plan(chosen: Content) -> dict[str, Any]:
 
 def _name_end(chosen: Content) -> dict[str, Any]:
     """Return the option that ends a training with a solved head, if it does."""
-    named = (name for name in ("loss", "head_end") if chosen.get(name))
-    return {name: chosen[name] for name in itertools.islice(named, 1)}
+    for name in ("loss", "head_end"):  # the former implies the latter
+        if chosen.get(name):
+            return {name: chosen[name]}
+    return {}
 
 
 def write_next_command(content: Content, scan: Content) -> str:

@@ -204,7 +204,9 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     strategy, budget, method = request.strategy.strip().lower(), request.budget, request.method
     best, ranking = scan.basis(request.score)
     shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
-    few = request.score is None and _is_few(scan.task, work, method)
+    stages = _list_stages(scan.task, work, method)
+    contrasts = choose_stage_loss(scan.task["kind"], stages) is not None
+    few = contrasts and request.score is None
     named = suggest_upper_head(shape.blocks) if few else scan.name_head(request.score)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
@@ -212,9 +214,7 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
         check_untied(shape.family, shape.weights, method)
     except InputError:
         untie, shape = True, untied
-    stages: Sequence[float] = ()
     if strategy == "auto":
-        stages = _list_stages(scan.task, work, method)
         choice = choose(shape, work, named, budget, method, few)
         budget = usual_budget(few) if budget is None else budget
     else:
@@ -225,7 +225,9 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
             check_tied(plan, shape.weights)
         except InputError:
             untie, shape = True, untied
-    score, stages = request.score or scan.leading_score(), stages if choice.plan.tuned else ()
+    if strategy != "auto" or not choice.plan.tuned:
+        stages = ()
+    score = request.score or scan.leading_score()
     training = _count_work(scan.task, request.epochs, solved=True) if stages else work
     trained = (work, training, stages or None, choice)
     return Planning(scan, score, best, ranking, named, few, budget, *trained, untie, shape, method)
@@ -236,11 +238,6 @@ def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequenc
     return (
         share_stages(work.examples + work.validation) if ends_solved(task["kind"], method) else ()
     )
-
-
-def _is_few(task: Mapping[str, Any], work: Work, method: Method) -> bool:
-    """Return whether "auto" takes a task's rows for few; see `choose`."""
-    return choose_stage_loss(task["kind"], _list_stages(task, work, method)) is not None
 
 
 def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:

@@ -186,8 +186,8 @@ def tenth(
     """Draw a tenth of the rows, evenly over the labels; of a class with one row, none.
 
     Rows of one example stay together; then a tenth of the examples is drawn, evenly if each has
-    rows of one label. Where rows may have
-    several labels, any of them are drawn, but of each label one stays.
+    rows of one label. Where rows may have several labels, any of them are drawn, but of each label
+    one stays.
     """
     if examples is not None:
         _, firsts, unit = np.unique(examples, return_index=True, return_inverse=True)

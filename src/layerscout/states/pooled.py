@@ -316,7 +316,8 @@ def _compute_in_cache(
         CacheError: if there is no room or a file cannot be written.
         OSError: if a file was removed meanwhile.
     """
-    (S, m, d), seconds = (shape := source.shape), 0.0
+    S, m, d = shape = source.shape
+    seconds = 0.0
     size, paths = 4 * S * m * d, dict[Pooling, Path]()
     with ExitStack() as stack:
         files, abouts = [], []

@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator bench-whole frontier scale docs fuzz kills mutations study clean
+.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator bench-whole board frontier scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -59,6 +59,11 @@ frontier: real .venv/dev .venv/peers/setfit .venv/peers/houlsby
 	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET)) \
 	  $(if $(wildcard $(SMOLLM2)),--smollm2 $(SMOLLM2))
 	$(BIN)/python bench/frontier_page.py --write docs/measured/frontier.md
+
+# Ours and others' from the same rows, in environments that it makes; it continues where it was.
+board: real .venv/dev
+	$(BIN)/python bench/board.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
+	$(BIN)/python bench/board_page.py --write docs/measured/board.md
 
 # How time and memory grow; fifty minutes, with nothing else on the machine.
 scale: .venv/dev

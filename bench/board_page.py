@@ -1,0 +1,209 @@
+"""Judge the records of board.py: `auto` beside everything else, on the same rows.
+
+    python bench/board_page.py --write docs/measured/board.md
+
+writes the page, its picture beside it, and a line for each record in bench/board/board.csv.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from board import AUTO, FREE, HERE, LIMITS, SIZES, read_records
+from layerscout.reporting import save_chart
+from measuring import table
+
+CELL = ["model", "size", "task", "draw"]
+OURS = (FREE, AUTO, *LIMITS, "all blocks")
+# Of the processor's time; repeated runs of one command differ by a tenth.
+SAME_TIME = 1.1
+MARGIN = 1.0
+
+
+def read() -> pd.DataFrame:
+    """Return a row for each record; `right` says for each test row whether it was right, 0 or 1."""
+    frame = pd.DataFrame(read_records())
+    letters = zip(frame["truth"], frame["predictions"], strict=True)
+    frame["right"] = [np.array([*one]) == np.array([*other]) for one, other in letters]
+    frame["accuracy"] = [100 * right.mean() for right in frame["right"]]
+    frame["size"] = pd.Categorical(frame["size"], SIZES, ordered=True)
+    return frame.drop(columns=["truth", "predictions", "value"]).sort_values([*CELL, "contender"])
+
+
+def pair(frame: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
+    """Return the cells that both have, with the columns of both."""
+    first, second = (frame[frame["contender"] == name] for name in (one, other))
+    return first.merge(second, on=CELL, suffixes=("", "_other"))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Write a mean with the half width of its 95 % t-interval."""
+    middle, count = np.mean(values), len(values)
+    if count < 2:
+        return f"{middle:+.1f}"
+    half = t.ppf(0.975, count - 1) * np.std(values, ddof=1) / count**0.5
+    return f"{middle:+.1f} ± {half:.1f}"
+
+
+def differ(cells: pd.DataFrame) -> tuple[float, float, float]:
+    """Return how far the first is above the other on one task, in points, and its interval of 95 %.
+
+    Test rows are the same in all draws: the draws of each are averaged.
+    """
+    gaps = cells["right"].to_numpy() - cells["right_other"].to_numpy() * 1.0
+    rows = 100 * np.mean(np.stack(list(gaps)), axis=0)
+    half = 1.96 * rows.std(ddof=1) / len(rows) ** 0.5
+    return rows.mean(), rows.mean() - half, rows.mean() + half
+
+
+def tabulate(frame: pd.DataFrame) -> str:
+    """Set `auto` beside each contender, on the cells that both have."""
+    lines = []
+    for (model, size), own in frame.groupby(["model", "size"], observed=True):
+        for name in order(own):
+            cells = pair(own, AUTO, name)
+            mine = own[own["contender"] == name]
+            line = [f"{model}, {size}", name, f"{len(mine)}", f"{mine['accuracy'].mean():.1f}"]
+            told = [""] * 4
+            if len(cells) and name != AUTO:
+                tasks = [differ(each) for _, each in cells.groupby("task")]
+                ahead = sum(low > 0 for _, low, _ in tasks), sum(high < 0 for *_, high in tasks)
+                told = [
+                    f"{cells['accuracy'].mean():.1f}",
+                    spread([each[0] for each in tasks]),
+                    f"{ahead[0]} and {ahead[1]} of {len(tasks)}",
+                    f"{(cells['seconds_other'] / cells['seconds']).median():.1f}",
+                ]
+            losses = [f"{mine[name].mean():.3f}" for name in ("nll", "ece")]
+            blank = ["" if loss == "nan" else loss for loss in losses]
+            lines.append([*line, *told, f"{mine['seconds'].median():.0f}", *blank])
+    columns = ["model, rows", "contender", "runs", "accuracy", "`auto` there", "`auto` above it"]
+    columns += ["clearly ahead and behind, tasks", "its seconds, times those of `auto`"]
+    return table([*columns, "seconds, median", "log loss", "calibration error"], lines)
+
+
+def order(frame: pd.DataFrame) -> list[str]:
+    """Name the contenders of some cells, the fastest first."""
+    return list(frame.groupby("contender")["seconds"].median().sort_values().index)
+
+
+def tabulate_limits(frame: pd.DataFrame) -> str:
+    """Compare what is there after so many minutes, on tasks on which all that is shown has run."""
+    lines = []
+    for (model, size), own in frame.groupby(["model", "size"], observed=True):
+        for label, limit in LIMITS.items():
+            within = own[own["seconds"] <= SAME_TIME * limit]
+            ours = within[within["contender"].isin([FREE, AUTO, label])]
+            # With a limit what the limit gave; without, the longest that fits.
+            ours = ours.assign(asked=ours["contender"] == label)
+            best = ours.sort_values(["asked", "seconds"]).groupby(CELL, observed=True).tail(1)
+            best = best.assign(contender="ours")
+            both = pd.concat([best, within[~within["contender"].isin(OURS)]])
+            for name in order(both[both["contender"] != "ours"]):
+                cells = pair(both, "ours", name)
+                if not len(cells):
+                    continue
+                tasks = [differ(each) for _, each in cells.groupby("task")]
+                behind = sum(high < -MARGIN for *_, high in tasks)
+                means = (f"{cells[key].mean():.1f}" for key in ("accuracy", "accuracy_other"))
+                lines.append(
+                    [
+                        f"{model}, {size}",
+                        f"{limit // 60} min",
+                        name,
+                        f"{len(cells)}",
+                        *means,
+                        spread([each[0] for each in tasks]),
+                        f"{behind} of {len(tasks)}",
+                    ]
+                )
+    columns = ["model, rows", "limit", "peer", "cells", "ours", "peer's", "ours above it"]
+    return table([*columns, f"tasks wholly below −{MARGIN:.0f}"], lines)
+
+
+def list_losses(frame: pd.DataFrame) -> str:
+    """List the tasks on which a contender is clearly ahead of `auto`, and in what time."""
+    lines = []
+    for (model, size), own in frame.groupby(["model", "size"], observed=True):
+        for name in order(own[own["contender"] != AUTO]):
+            for task, cells in pair(own, AUTO, name).groupby("task"):
+                middle, low, high = differ(cells)
+                if high < -MARGIN:
+                    times = (cells["seconds_other"] / cells["seconds"]).median()
+                    gap = f"{-middle:.1f} ({-high:.1f} to {-low:.1f})"
+                    lines.append([f"{model}, {size}, {task}", name, gap, f"{times:.1f}"])
+    columns = ["", "contender", "ahead of `auto` by, 95 %", "its seconds, times those of `auto`"]
+    return table(columns, lines)
+
+
+def draw(frame: pd.DataFrame, path: Path) -> None:
+    """Draw accuracy by seconds: a panel for each model and size, over tasks that all have run."""
+    values = []
+    for (model, size), own in frame.groupby(["model", "size"], observed=True):
+        wanted = own[own["contender"] == AUTO][["task", "draw"]]
+        shared = own.merge(wanted, on=["task", "draw"])
+        most = len(wanted)
+        for name, mine in shared.groupby("contender"):
+            if len(mine) == most:
+                told = {"group": f"{model}, {size}", "contender": name}
+                middle = {"seconds": mine["seconds"].mean(), "accuracy": mine["accuracy"].mean()}
+                values.append(told | middle)
+    names = list(dict.fromkeys(value["contender"] for value in values))
+    legend = alt.Legend(orient="top", columns=6, labelLimit=240)
+    points = alt.Chart(alt.Data(values=values)).mark_point(filled=True, size=80)
+    chart = points.encode(
+        x=alt.X("seconds:Q", scale=alt.Scale(type="log"), title="seconds of one core"),
+        y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False), title="accuracy"),
+        color=alt.Color("contender:N", scale=alt.Scale(domain=names), legend=legend, title=None),
+        shape=alt.Shape("contender:N", scale=alt.Scale(domain=names), legend=legend, title=None),
+    )
+    faceted = chart.properties(width=260, height=170).facet(
+        alt.Facet("group:N", title=None, sort=list(dict.fromkeys(v["group"] for v in values))),
+        columns=3,
+    )
+    save_chart(faceted.resolve_scale(x="independent", y="independent"), path)
+
+
+INTRODUCTION = """\
+# The board
+
+What is a model worth that takes so many seconds, made by layerscout or by something else? From the
+same rows to a saved model, every contender in a process of its own with one thread. Written by
+`python bench/board_page.py --write docs/measured/board.md` from the {runs} records of `make board`,
+which continues where it was; `bench/board/board.csv` has a line for each, with memory, size and
+inference time.
+
+"""
+
+
+def write(path: Path) -> None:
+    """Write the page, its picture and the table of all records."""
+    frame = read()
+    shown = frame.drop(columns=["right", "compared", "reported", "tf_idf"], errors="ignore")
+    shown.to_csv(HERE / "board.csv", index=False, float_format="%.6g")
+    draw(frame, path.with_suffix(".svg"))
+    parts = [
+        f"![accuracy by seconds, a panel for each model and size]({path.stem}.svg)",
+        "## `auto` beside each",
+        tabulate(frame),
+        "## With a limit",
+        tabulate_limits(frame),
+        "## Where another is ahead",
+        list_losses(frame),
+    ]
+    path.write_text(INTRODUCTION.format(runs=len(frame)) + "\n\n".join(parts) + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", type=Path, required=True)
+    write(parser.parse_args().write)
+
+
+if __name__ == "__main__":
+    main()

@@ -61,35 +61,37 @@ def differ(cells: pd.DataFrame) -> tuple[float, float, float]:
     return rows.mean(), rows.mean() - half, rows.mean() + half
 
 
-def tabulate(frame: pd.DataFrame) -> str:
-    """Set `auto` beside each contender, on the cells that both have."""
+def tabulate(frame: pd.DataFrame, base: str) -> str:
+    """Set each contender beside one of them, on the cells that both have."""
     lines = []
     for (model, size), own in frame.groupby(["model", "size"], observed=True):
         for name in order(own):
-            cells = pair(own, AUTO, name)
             mine = own[own["contender"] == name]
+            cells = pair(own, name, base)
             line = [f"{model}, {size}", name, f"{len(mine)}", f"{mine['accuracy'].mean():.1f}"]
-            told = [""] * 4
-            if len(cells) and name != AUTO:
+            told = [""] * 3
+            if len(cells) and name != base:
                 tasks = [differ(each) for _, each in cells.groupby("task")]
                 ahead = sum(low > 0 for _, low, _ in tasks), sum(high < 0 for *_, high in tasks)
-                told = [
-                    f"{cells['accuracy'].mean():.1f}",
-                    spread([each[0] for each in tasks]),
-                    f"{ahead[0]} and {ahead[1]} of {len(tasks)}",
-                    f"{(cells['seconds_other'] / cells['seconds']).median():.1f}",
-                ]
-            losses = [f"{mine[name].mean():.3f}" for name in ("nll", "ece")]
-            blank = ["" if loss == "nan" else loss for loss in losses]
-            lines.append([*line, *told, f"{mine['seconds'].median():.0f}", *blank])
-    columns = ["model, rows", "contender", "runs", "accuracy", "`auto` there", "`auto` above it"]
-    columns += ["clearly ahead and behind, tasks", "its seconds, times those of `auto`"]
-    return table([*columns, "seconds, median", "log loss", "calibration error"], lines)
+                middle = spread([each[0] for each in tasks])
+                times = (cells["seconds"] / cells["seconds_other"]).median()
+                told = [middle, f"{ahead[0]} and {ahead[1]} of {len(tasks)}", say(times, 1)]
+            figures = say(mine["seconds"].median(), 0), say(mine["nll"].mean(), 3)
+            lines.append([*line, *told, *figures, say(mine["ece"].mean(), 3)])
+    columns = ["model, rows", "contender", "runs", "accuracy", f"above {base}"]
+    columns += ["tasks clearly ahead and behind", f"times the seconds of {base}"]
+    return table([*columns, "seconds", "log loss", "calibration error"], lines)
+
+
+def say(value: float, digits: int) -> str:
+    """Write a figure; nothing where there is none."""
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def order(frame: pd.DataFrame) -> list[str]:
     """Name the contenders of some cells, the fastest first."""
-    return list(frame.groupby("contender")["seconds"].median().sort_values().index)
+    middle = frame.groupby("contender")["seconds"].median()
+    return list(middle.sort_values(na_position="first").index)
 
 
 def tabulate_limits(frame: pd.DataFrame) -> str:
@@ -186,15 +188,18 @@ def write(path: Path) -> None:
     frame = read()
     shown = frame.drop(columns=["right", "compared", "reported", "tf_idf"], errors="ignore")
     shown.to_csv(HERE / "board.csv", index=False, float_format="%.6g")
-    draw(frame, path.with_suffix(".svg"))
+    plans = frame["contender"].str.contains("(", regex=False)
+    draw(frame[~plans], path.with_suffix(".svg"))
     parts = [
         f"![accuracy by seconds, a panel for each model and size]({path.stem}.svg)",
         "## `auto` beside each",
-        tabulate(frame),
+        tabulate(frame[~plans], AUTO),
         "## With a limit",
-        tabulate_limits(frame),
+        tabulate_limits(frame[~plans]),
         "## Where another is ahead",
-        list_losses(frame),
+        list_losses(frame[~plans]),
+        "## Which blocks and which loss, from few texts",
+        tabulate(frame[plans | (frame["contender"] == FREE)], FREE),
     ]
     path.write_text(INTRODUCTION.format(runs=len(frame)) + "\n\n".join(parts) + "\n", "utf-8")
 

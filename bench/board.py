@@ -127,8 +127,8 @@ CHEAP = (WORDS, "regression on embeddings", FREE)
 ROUNDS = (
     Round(MINILM, SIZES[0], (*CHEAP, AUTO, SETFIT), 5),
     Round(MINILM, SIZES[1], (*CHEAP, AUTO), 5),
-    Round(MINILM, SIZES[2], (*CHEAP, AUTO, "Trainer", "LoRA"), 3),
     Round(MPNET, SIZES[0], (*CHEAP, AUTO), 3, LARGE),
+    Round(MINILM, SIZES[2], (*CHEAP, AUTO, "Trainer", "LoRA"), 3),
     Round(MINILM, SIZES[0], ("model2vec", "FastFit", "Trainer", "LoRA"), 2),
     Round(MINILM, SIZES[1], ("model2vec", "FastFit", "Trainer", "LoRA", *LIMITS), 2),
     Round(MINILM, SIZES[1], (SETFIT,), 2),

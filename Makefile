@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator bench-whole board frontier scale docs fuzz kills mutations study clean
+.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator board frontier scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -28,11 +28,11 @@ check: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/python bench/mutations.py --check
 
-# Every benchmark in brief, with nothing else on the machine; the page says how long it took.
-# Where there is an accelerator, all of them once more on that.
-bench: real .venv/dev .venv/peers/ranker .venv/peers/cka
-	$(BIN)/python bench/all.py --write docs/measured/benchmarks.md \
-		--ranker-python .venv/peers/ranker/bin/python --torch-cka-python .venv/peers/cka/bin/python
+# How fast a scan and tuning are, beside what others do in the same turns; an hour, with nothing else
+# on the machine.
+bench: real .venv/dev
+	$(BIN)/python bench/scan.py --write docs/measured/benchmarks-scan.md
+	$(BIN)/python bench/tune.py --write docs/measured/benchmarks-tuning.md
 
 # Ten minutes of a GPU, with the packages of the machine and no network; WHEELS=folder for others.
 bench-accelerator:
@@ -40,17 +40,6 @@ bench-accelerator:
 
 real:
 	@test -d ../shared/data/sst2 || (echo "the benchmarks need real texts in ../shared; CONTRIBUTING.md says more" && false)
-
-# The same from more examples and repeats, a page each; hours.
-bench-whole: real .venv/dev .venv/peers/ranker .venv/peers/cka
-	$(BIN)/python bench/scan.py --write docs/measured/benchmarks-scan.md
-	$(BIN)/python bench/tune.py --write docs/measured/benchmarks-tuning.md
-	$(BIN)/python bench/methods.py --write docs/measured/benchmarks-methods.md
-	$(BIN)/python bench/scores.py --all-rows --ranker-python .venv/peers/ranker/bin/python \
-		--write docs/measured/benchmarks-scores.md
-	$(BIN)/python bench/compare.py --torch-cka-python .venv/peers/cka/bin/python \
-		--write docs/measured/benchmarks-compare.md
-	$(BIN)/python bench/study.py --write docs/measured/benchmarks-study.md
 
 # What users would run instead, side by side; eight hours of one core. It continues where it was.
 MPNET = ../shared/models/mpnet-base
@@ -111,14 +100,12 @@ clean:
 
 # Packages that are compared with, each in an environment of its own with the same torch.
 SAME = $(shell $(BIN)/python -m pip freeze | grep -E '^(torch|transformers)==' | sed 's/+.*//')
-.venv/peers/ranker: PACKAGES = 'transformer-ranker==0.2.0' 'datasets<4' $(SAME)
-.venv/peers/cka: PACKAGES = 'torch_cka==0.21' numpy tqdm matplotlib $(filter torch==%,$(SAME))
 # Neither of these works with transformers 5.
 .venv/peers/setfit: PACKAGES = setfit==1.1.3 sentence-transformers==5.1.2 datasets==4.4.1 \
 	transformers==4.57.6 pandas $(filter torch==%,$(SAME))
 .venv/peers/houlsby: PACKAGES = adapters==1.3.0 transformers==4.57.6 pandas accelerate \
 	$(filter torch==%,$(SAME))
-.venv/peers/ranker .venv/peers/cka .venv/peers/setfit .venv/peers/houlsby: .venv/dev
+.venv/peers/setfit .venv/peers/houlsby: .venv/dev
 	rm -rf $@
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip install --quiet $(PACKAGES) || (rm -rf $@; false)

@@ -52,11 +52,11 @@ FAULTS = (
         DECISIONS,
     ),
     Fault(
-        "scores/estimates.py",
-        "gap.half_width - gap.difference <= within",
-        "-gap.difference <= within",
-        "a stop within points takes the gaps for certain",
-        DECISIONS,
+        "scanning/sampling.py",
+        "and gap.half_width * (1 - share) ** 0.5 - gap.difference",
+        "and -gap.difference",
+        "a stop takes the gaps for certain",
+        ("scanning/test_stopping.py",),
     ),
     Fault(
         "studies/regrets.py",

@@ -226,7 +226,11 @@ def test_reading_stops_at_the_first_look_that_decides(
     ("value", "reason"),
     [
         (0.9, "these are all there are"),
-        (0.93, "none of states 1–3 can be more than 1 point above state 1"),
+        (
+            0.93,
+            "with more no state above state 2, where the head belongs, could be shown to be better "
+            "by more than 1 point",
+        ),
     ],
 )
 def test_heads_that_all_give_the_majority_s_answer_are_no_reason_to_stop(

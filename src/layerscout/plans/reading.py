@@ -46,7 +46,7 @@ class ScanRequest(Options):
     """Number of training examples to read, all, or auto, which reads more until the best state is
     settled."""
     within: float = option(1.0, RATE, shown="1")
-    """How many points of the metric the state found by "auto" may fall short of the best one."""
+    """How many points better a state above the advised one may be when "auto" stops."""
     balanced: bool = option(False)
     """Draw the same number of examples from every class."""
     per_class: tuple[int, ...] | None = option(None, COUNTS, takes="Sequence[int] | None")

@@ -195,7 +195,7 @@ class ScanOptions(TypedDict, total=False):
     settled."""
 
     within: float
-    """How many points of the metric the state found by "auto" may fall short of the best one."""
+    """How many points better a state above the advised one may be when "auto" stops."""
 
     balanced: bool
     """Draw the same number of examples from every class."""

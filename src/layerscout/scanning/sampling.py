@@ -11,19 +11,19 @@ import torch
 
 from layerscout.data import Split, Task, draw_words, number_texts, sample
 from layerscout.errors import InputError
-from layerscout.plans import ScanRequest, first_state
-from layerscout.scanning.extraction import Extracted, Extractor
+from layerscout.plans import ScanRequest, choose_head_state, first_state
+from layerscout.scanning.extraction import Extracted, Extractor, Forecast
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
     Estimate,
-    Quality,
     Source,
     class_weights,
     deal_groups,
     decide_highest,
     decide_lowest,
     find_rare,
+    measure_gaps,
 )
 
 # What "auto" reads where no score says when there are enough.
@@ -177,6 +177,8 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     # More reading brings enough examples of all classes but these.
     examples = number_examples(train, np.arange(len(train.labels)))
     rare = find_rare(train.labels, examples, SCORES[decide].fewest)
+    if isinstance(context.extractor.show, Forecast):
+        context.extractor.show.most = sizes[-1] / sizes[0]
     kept: Kept | None = None
     for size in sizes:
         sampled, kept = _keep_states(context, context.draw(size), kept)
@@ -186,7 +188,8 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
             states = sampled.extracted.states[context.extractor.poolings[0]]
             results = estimate_states(decide, states, sampled.sample, rare)
             sampled = replace(sampled, known={decide: results})
-            reason = _decide(decide, results, len(sizes), context.request.within)
+            share = size / sizes[-1]
+            reason = _decide(decide, results, len(sizes), context.request.within, share)
         if reason is not None:
             break
     else:
@@ -195,24 +198,60 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     return replace(sampled, looks=len(sizes), reason=reason)
 
 
-def _decide(key: str, results: Sequence[Estimate | None], looks: int, within: float) -> str | None:
-    """Say why the best state by a score is found; None if it takes more examples."""
-    if SCORES[key].better == "lower":
-        decision = decide_lowest(results, looks, tolerance=CLOSE)
-        best, is_close = decision.best, decision.close
+def _decide(
+    key: str, results: Sequence[Estimate | None], looks: int, within: float, share: float
+) -> str | None:
+    """Say why a share of the examples is enough; None if it takes more of them."""
+    lower = SCORES[key].better == "lower"
+    decision = (
+        decide_lowest(results, looks, tolerance=CLOSE) if lower else decide_highest(results, looks)
+    )
+    best = decision.best
+    top = None if best is None else results[best]
+    if best is None or top is None or decision.decided:
+        return best and f"state {best} differs from all others beyond noise"
+    if lower:
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
-    else:
-        decision = decide_highest(results, looks, within / 100)
-        best, is_close = decision.best, decision.close
-        top = None if best is None else results[best]
-        if isinstance(top, Quality) and top.value is not None and top.majority is not None:
-            # All heads may give the majority's answer until more examples teach them something.
-            is_close = is_close and top.value > top.majority
-        points, last = f"{within:g} point{'' if within == 1 else 's'}", len(results) - 1
-        close = f"none of states 1–{last} can be more than {points} above state {best}"
-    if decision.decided:
-        return f"state {best} differs from all others beyond noise"
-    return close if is_close else None
+        return close if decision.close else None
+    # All heads may give the majority's answer until more examples teach them something.
+    majority = getattr(top, "majority", None)
+    if majority is not None and top.value <= majority:
+        return None
+    head = choose_head_state(len(results) - 1, best, decision.rest)
+    head = best if results[head] is None else head
+    if find_rivals(results, head, looks, within / 100, share):
+        return None
+    points = f"{within:g} point{'' if within == 1 else 's'}"
+    return (
+        f"with more no state above state {head}, where the head belongs, could be shown to be "
+        f"better by more than {points}"
+    )
+
+
+def find_rivals(
+    results: Sequence[Estimate | None], state: int, looks: int, within: float, share: float
+) -> list[int]:
+    """Return the states above one that all examples may yet show to be better, and by how much.
+
+    Of n out of N examples, the difference of two states is D, and the interval around it D ± h. All
+    N give at most D + h √(1 − n/N), with an interval of ± h √(n/N), which a difference must exceed
+    to be seen. This holds for all states and looks together with a chance of 95 %.
+
+    Args:
+        results: of states 0..L, over the same examples; None for a state that is not scored.
+        state: the one that the others are compared with.
+        looks: how often such states may be looked for.
+        within: how much better does not matter, in units of the score: 0.01 is a point of accuracy.
+        share: n/N.
+    """
+    upper = [None if other < state else result for other, result in enumerate(results)]
+    return [
+        other
+        for other, gap in enumerate(measure_gaps(upper, state, looks))
+        if gap is not None
+        and gap.half_width * (1 - share) ** 0.5 - gap.difference
+        > max(within, gap.half_width * share**0.5)
+    ]
 
 
 # The rows that were read, in that order, and what was kept of them.

@@ -124,28 +124,22 @@ def measure_gaps(results: Sequence[Estimate | None], best: int, looks: int = 1) 
     return gaps
 
 
-def decide_highest(
-    results: Sequence[Estimate | None], looks: int = 1, within: float = 0.01
-) -> Decision:
-    """Find the state among 1..L that reads the most, and whether it may be far from the best.
+def decide_highest(results: Sequence[Estimate | None], looks: int = 1) -> Decision:
+    """Find the state among 1..L that reads the most, and whether all others are separable from it.
 
-    It is close to the best where no other state can be more than `within` above it, by intervals
-    that hold together over all states and looks with a chance of 95 %. Ties go to the lower state.
+    Ties go to the lower state.
 
     Args:
         results: of states 0..L, over the same examples; None for a state that is not scored.
         looks: as for `find_separable`.
-        within: in units of the score: 0.01 is a point of accuracy.
     """
     places = _place_states(results)
     if not places:
         return Decision(None, decided=False, close=False, rest=())
     best = max(places, key=lambda state: places[state])
-    gaps = measure_gaps(results, best, looks)
-    others = {state: gap for state in places if state != best and (gap := gaps[state]) is not None}
-    rest = tuple(state for state, gap in others.items() if gap.difference <= gap.half_width)
-    close = all(gap.half_width - gap.difference <= within for gap in others.values())
-    return Decision(best, decided=not rest, close=close, rest=rest)
+    apart = find_separable(results, best, looks)
+    rest = tuple(state for state in places if state != best and not apart[state])
+    return Decision(best, decided=not rest, close=not rest, rest=rest)
 
 
 def decide_lowest(

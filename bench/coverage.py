@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from layerscout.studies import list_recipes, load_recipe
-from measuring import table
 from results import BASE_KEPT, KEPT, PAPERS, read_runs
+from writing import table
 
 # How many figures and tables each paper has.
 COUNTS: Mapping[str, tuple[int, int]] = {

@@ -29,19 +29,9 @@ from layerscout.reporting import place_side_by_side, save_chart
 from layerscout.scores import DEFAULT
 from layerscout.states import clear_cache
 from layerscout.tuning.training import train
-from measuring import (
-    drawn,
-    given,
-    in_turns,
-    link,
-    machine,
-    options,
-    ratio,
-    read_rows,
-    table,
-    write_rows,
-)
+from measuring import drawn, given, in_turns, machine, options, ratio
 from tune import LABELS, Bench, SameBatches, examples, theirs, timed
+from writing import link, read_rows, table, write_rows
 
 HERE = Path(__file__).parent / "decoder"
 PLANS, SCORES, QUALITY, SPEED = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import transformers
 
 from layerscout.models import FAMILIES, Family
-from measuring import table
+from writing import table
 
 # As their authors write them; the first row of each is a usual checkpoint.
 NAMES = {

@@ -44,8 +44,8 @@ from layerscout.models import Encoder
 from layerscout.plans import make_edits, make_plan
 from layerscout.scanning import Scan, scan
 from layerscout.studies import load_recipe, make_recipe
-from measuring import table
 from tiny import tiny_checkpoint
+from writing import table
 
 SECONDS = 5  # that an input may take
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from measuring import table
+from writing import table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

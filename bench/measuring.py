@@ -1,7 +1,6 @@
 """What the benchmarks share: timing in turns, ratios with their spread, pages."""
 
 import argparse
-import csv
 import platform
 import statistics
 import subprocess
@@ -18,6 +17,7 @@ from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.data import Split, sample
+from writing import table as table
 
 
 @dataclass(frozen=True)
@@ -80,38 +80,6 @@ def measure_peak(code: str, *arguments: str) -> float:
     command = [sys.executable, "-c", code + END, *arguments]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(output.split()[-1])
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-ONLINE = "https://github.com/layerscout/layerscout/blob/main"
-
-
-def link(path: Path) -> str:
-    """Return a Markdown link to a file of the repository, wherever the page is read."""
-    place = path.resolve().relative_to(REPOSITORY).as_posix()
-    return f"[{place}]({ONLINE}/{place})"
-
-
-def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Write a table that a page has no room for as CSV, and return the link to it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
-    return link(path)
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read such a table; one that is not there yet has no rows."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def random_encoder(

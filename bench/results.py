@@ -31,7 +31,7 @@ from layerscout.reporting import place_side_by_side, save_chart, write_markdown
 from layerscout.studies import Store, load_recipe, study, summarise, tidy_records
 from layerscout.studies.charts import draw_figure
 from lessons import summarise_verdicts
-from measuring import table
+from writing import table
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
 BASE_KEPT = KEPT / "base"

@@ -39,17 +39,14 @@ from measuring import (
     drawn,
     given,
     in_turns,
-    link,
     machine,
     measure_peak,
     options,
     precisions,
     random_encoder,
     ratio,
-    read_rows,
-    table,
-    write_rows,
 )
+from writing import link, read_rows, table, write_rows
 
 RECORDS = Path(__file__).parent / "speed" / "scan.csv"
 COLUMNS = ("section", "what", "measured", "wanted", "machine")

@@ -73,9 +73,7 @@ def test_auto_takes_the_nearest_head_and_then_the_most_blocks(budget, state):
     [(0.1, "(5, 5, 5)"), (0.2, "(12, 12, 12)"), (0.5, "(8, 12, 12)"), (1.0, "(5, 12, 12)")],
 )
 def test_of_few_rows_auto_tunes_the_upper_blocks_within_the_budget(budget, plan):
-    choice = choose(bert(), WORK, at(12), budget, few=True)
-    assert choice.plan == make_plan(plan, 12)
-    assert "two halves" in choice.reason
+    assert choose(bert(), WORK, at(12), budget, few=True).plan == make_plan(plan, 12)
 
 
 def test_few_rows_have_no_budget_unless_one_is_given():

@@ -8,7 +8,7 @@ import vl_convert
 from layerscout.comparing import compare
 from layerscout.evaluating import evaluate
 from layerscout.plans import Plan
-from layerscout.reporting import html as pages, render_result
+from layerscout.reporting import Displayed, html as pages, render_result
 from layerscout.scanning import scan
 from layerscout.states import clear_cache
 from scan_content import scan as scanned
@@ -70,3 +70,8 @@ def test_the_script_of_pages_is_bundled_once(tmp_path, monkeypatch):
     assert len(bundled) == 2
     assert [path.suffix for path in (tmp_path / "one" / "page").iterdir()] == [".js"]
     assert clear_cache() > 0 and not [*(tmp_path / "two" / "page").iterdir()]
+
+
+def test_what_is_displayed_says_what_its_file_holds():
+    with pytest.raises(TypeError, match="as_dict"):
+        type("Shown", (Displayed,), {})()

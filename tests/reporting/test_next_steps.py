@@ -308,7 +308,7 @@ def advised(metric: str = "accuracy") -> dict[str, Any]:
 def suggest_tuning(content: dict[str, Any]) -> str | None:
     """Return the command that a scan and a plan suggest alike."""
     plan = {"method": "full", "untie": False, "plan": {"notation": "(2, 2, 2)"}}
-    planned = {"task": content["task"], "work": {"examples": 60_000, "epochs": 5}, **plan}
+    planned = {"task": content["task"], "epochs": None, **plan}
     command = write_advice(content)
     assert write_next_command(planned, content) == command
     return command

@@ -6,8 +6,10 @@ import pytest
 
 from inputs import expect_refused
 from layerscout.models import Encoder
-from layerscout.plans import FULL, Adapter, LoRA, Plan, PrefixTuning, Work
+from layerscout.plans import FULL, Adapter, LoRA, Plan, PrefixTuning, TuneRequest, Work
+from layerscout.scores import DEFAULT
 from layerscout.tuning.plan_spec import Target, choose_plan, read_plan, settle_plan
+from layerscout.tuning.resolve import resolve
 from tuned import cheaply, load, task_of
 
 WORK = Work(examples=100, validation=10, tokens=12.0, epochs=3)
@@ -57,6 +59,40 @@ def test_lora_keeps_shared_weights_together(albert):
     expect_refused(
         "must be tuned together … --untie", settle_plan, read_plan("top:1"), target(albert, LoRA())
     )
+
+
+FEW, MANY = ("(2, 4, 4)", "contrastive"), ("(3, 3, 3)", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, FEW),
+        ({"measure": "all"}, FEW),
+        ({"against": "top:1"}, FEW),
+        ({"plan": "head:2", "against": "auto"}, FEW),
+        ({"score": DEFAULT}, MANY),
+        ({"score": DEFAULT, "loss": "contrastive"}, (MANY[0], "contrastive")),
+        ({"batch_size": 2}, MANY),
+        ({"head_start": "solved"}, MANY),
+        ({"head_end": "trained"}, MANY),
+    ],
+)
+def test_few_rows_are_planned_alike_whatever_is_measured(bert, asked, expected):
+    more = {"measure": "predictions"} | asked
+    halves = more.pop("measure") == "all"
+    request = TuneRequest(**{"plan": "auto"} | more)
+    tuning = resolve(request, bert, task_of(), None, 0, False, halves=halves)
+    planned = tuning.plans["plan" in asked].choice.plan.notation
+    assert (planned, tuning.settings.loss) == expected
+
+
+@pytest.mark.parametrize("loss", ["contrastive", None, "absent"])
+def test_a_file_says_what_is_lowered(bert, tmp_path, loss):
+    content = PLAN | {"head_end": "solved"} | ({} if loss == "absent" else {"loss": loss})
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    tuning = resolve(TuneRequest(plan=tmp_path / "plan.json"), bert, task_of(), None, 0, False)
+    assert tuning.settings.loss == (None if loss == "absent" else loss)
 
 
 # --- plan.json -------------------------------------------------------------------------------

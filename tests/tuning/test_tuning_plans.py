@@ -42,8 +42,8 @@ def scans(monkeypatch):
 def test_plans_of_a_scan(bert, scan, scans, plan):
     fixed = with_best(scan, 2)
     assert fixed.best() == 2
-    budget = {"budget": 0.9} if plan == "auto" else {}
-    result = cheaply(bert, task_of(), plan, scan=fixed, **budget)
+    more = {"budget": 0.9, "score": DEFAULT} if plan == "auto" else {}
+    result = cheaply(bert, task_of(), plan, scan=fixed, **more)
     assert scans == []
     expected = {"best-down:2@best": (1, 2), "best-up:1@top": (3,), "auto": (1, 2, 3)}
     assert result.plan.tuned == expected[plan]
@@ -200,8 +200,8 @@ def test_shared_weights(albert, tmp_path):
 def test_a_scan_made_with_shared_weights_serves_the_untied_model(albert, plan):
     scan = scanning.scan(albert, task_of(), progress=False)
     fixed = with_best(scan, 3)
-    budget = {"budget": 0.6} if plan == "auto" else {}
-    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, **budget)
+    more = {"budget": 0.6, "score": DEFAULT} if plan == "auto" else {}
+    result = cheaply(albert, task_of(), plan, scan=fixed, untie=True, epochs=1, **more)
     assert result.plan.head == (3 if plan == "auto" else 4) and 3 in result.plan.tuned
 
 
@@ -304,8 +304,9 @@ def test_plans_of_embeddings_may_follow_from_a_scan(bert):
     assert "reinit:4" in str(cheaply(bert, task_of(), "reinit:4 + emb+top:1").content["model"])
 
 
-def test_auto_scans_only_for_a_score_and_pays_for_no_scan(bert, scan, scans):
+def test_auto_scans_only_for_a_score_and_pays_for_no_scan(bert, scan, scans, monkeypatch):
     """It has the whole budget, whether a scan was brought along, made for it, or not made."""
+    monkeypatch.setattr("layerscout.plans.training.STAGE_ROWS", 10)
     plain, brought, made = (
         cheaply(bert, task_of(), "auto", epochs=3, budget=0.9, **options).content
         for options in ({}, {"scan": scan}, {"score": DEFAULT})

@@ -80,8 +80,7 @@ def choose(
         named: the state that the head should read; see `suggest_upper_head` for few rows.
         budget: training FLOPs allowed, as a share of those of full fine-tuning; see `usual_budget`.
         method: how the blocks are tuned; the share is always of full fine-tuning with all weights.
-        few: rows are so few that two halves of them judge each other, and the loss contrasts
-            classes; see `choose_stage_loss`.
+        few: rows are so few that the loss contrasts their classes; see `choose_stage_loss`.
 
     Raises:
         InputError: if the budget is not in (0, 1], nothing fits into it, or the method needs blocks
@@ -104,9 +103,7 @@ def choose(
     if plan.head != named.state:
         place = f"(no head nearer to state {named.state} fits the budget, {_percent(budget)})"
     share = f"{plan.notation} needs {_percent(shares[plan])} of full fine-tuning"
-    judged = "; two halves of the rows, which judge it, are trained on for as much again"
-    reason = f"{named.reason}; {share} {place}{judged if few and plan.tuned else ''}"
-    return Choice(plan, plan.notation, reason)
+    return Choice(plan, plan.notation, f"{named.reason}; {share} {place}")
 
 
 def price_plans(shape: ModelShape, work: Work, method: Method) -> dict[Plan, float]:

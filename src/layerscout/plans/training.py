@@ -162,14 +162,18 @@ def ends_solved(kind: Kind, method: Method) -> bool:
     return kind in OF_TEXTS and method.saved != "apart"
 
 
-def choose_stage_loss(kind: Kind, stages: Sequence[float]) -> Loss | None:
+def choose_stage_loss(kind: Kind, rows: int, score: str | None = None) -> Loss | None:
     """Return the loss that `auto` trains with where nothing says which and the head is solved then.
+
+    Few rows contrast their classes, and then train other blocks; see `choose`.
 
     Args:
         kind: of the task.
-        stages: of `share_stages`. Few rows, which judge each other, contrast their classes.
+        rows: that are labelled, of training and validation.
+        score: that was asked for, by which the blocks are chosen as with many rows.
     """
-    return "contrastive" if len(stages) > 1 and kind != "regression" else None
+    few = rows < STAGE_ROWS and score is None
+    return "contrastive" if few and kind != "regression" else None
 
 
 def share_stages(rows: int) -> tuple[float, ...]:

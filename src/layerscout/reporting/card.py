@@ -31,6 +31,7 @@ from layerscout.reporting.words import (
     name_constant_answer,
     name_examples,
     name_measure,
+    note_judging,
 )
 
 # What the hub calls the kinds of task whose models do not label whole texts.
@@ -49,7 +50,7 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
-        cost = f"{share:.0%} of the FLOPs of full fine-tuning"
+        cost = f"{share:.0%} of the FLOPs of full fine-tuning{note_judging(content)}"
         if (content.get("free") or {}).get("kept"):
             cost += " with the training that was no better"
         return f"{line}, {cost}, {describe_quality(content)}"

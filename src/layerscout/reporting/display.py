@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from typing import Any
 
 from layerscout.reporting.content import load_template
 
 
-class Displayed:
+class Displayed(ABC):
     """The result of a verb, which notebooks show as what its page opens with."""
 
+    @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """Return the content of its JSON file."""
-        raise NotImplementedError
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return it as HTML, the first chart as SVG, and as text."""

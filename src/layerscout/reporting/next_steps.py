@@ -16,9 +16,7 @@ from layerscout.plans import (
     METHODS,
     TRAINING,
     Pooling,
-    Settings,
     TuneRequest,
-    choose_epochs,
     options_of,
     usual_pooling,
 )
@@ -184,10 +182,9 @@ def _name_end(chosen: Content) -> dict[str, Any]:
 
 def write_next_command(content: Content, scan: Content) -> str:
     """Write the command that tunes by the plan that was chosen (the content of `plan.json`)."""
-    task, work, method = content["task"], content["work"], content["method"]
-    usual_epochs = choose_epochs(Settings(), work["examples"], task["kind"], task["labels"])
+    task, method, epochs = content["task"], content["method"], content["epochs"]
     options = {
-        **({"epochs": work["epochs"]} if work["epochs"] != usual_epochs else {}),
+        **({} if epochs is None else {"epochs": epochs}),
         **balance_classes(task["kind"], task.get("metric")),
         **name_method(method, content.get("method_options", {})),
         **_name_plan(content),

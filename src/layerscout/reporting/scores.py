@@ -8,6 +8,7 @@ from typing import Any
 
 from layerscout.data import name_metric
 from layerscout.reporting.words import (
+    FOR_JUDGING,
     count_read,
     count_rows,
     format_entries,
@@ -215,7 +216,7 @@ def describe_advice(scan: Mapping[str, Any]) -> list[str]:
     text = f"Tune {what} with the head on state {head} of {blocks}: "
     text += f"{advice['relative']:.0%} of the training cost of full fine-tuning"
     if len(advice.get("stages") or ()) > 1:
-        text += " (half of it for judging on two halves of the rows)"
+        text += FOR_JUDGING
     if (cut := blocks - head) > 0:
         text += f", and a model without the {'block' if cut == 1 else f'{cut} blocks'} above"
     if head == advice["head"]:

@@ -85,6 +85,7 @@ from layerscout.reporting.words import (
     name_constant_answer,
     name_examples,
     name_measure,
+    note_judging,
     read_more,
     start_line,
 )
@@ -327,13 +328,14 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     seconds, used = content["seconds"], content["memory"].get("used")
     listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
     test, examples = content.get("test"), name_examples(task["kind"])
+    share = flops["train"] / flops["full_train"]
     facts = [
         ("Model", list_model(model)),
         ("Task", list_task(task)),
         ("Trained on", count_fitted(content)),
         ("Judged on", count_judged(content)),
         *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
-        ("Training FLOPs", f"{flops['train'] / flops['full_train']:.0%} of full fine-tuning"),
+        ("Training FLOPs", f"{share:.0%} of full fine-tuning{note_judging(content)}"),
         ("Parameters", f"{content['parameters']['total']:,}"),
         ("Trained", f"{content['parameters']['trainable']:,}"),
         ("Time", f"{sum(seconds.values()):.1f} s: {listed}"),

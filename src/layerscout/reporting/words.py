@@ -277,6 +277,17 @@ def is_left_out(content: Mapping[str, Any]) -> bool:
     return "judged" in solved and bool(solved["folds"] > 1)
 
 
+# Beside training FLOPs, where that is so.
+FOR_JUDGING = " (half of it for judging on two halves of the rows)"
+
+
+def note_judging(content: Mapping[str, Any]) -> str:
+    """Return `FOR_JUDGING` if the training of `result.json`, kept or not, was judged so."""
+    trained = (content.get("free") or {}).get("training") or content
+    halves = find_stage(trained) == "staged" and is_left_out(trained)
+    return FOR_JUDGING if halves else ""
+
+
 def count_judged(content: Mapping[str, Any]) -> str:
     """Count the examples that the figures of `result.json` are of, but for those of test."""
     examples = name_examples(content["task"]["kind"])

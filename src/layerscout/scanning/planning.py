@@ -69,6 +69,7 @@ class Planning:
         untie: whether weights that blocks share have to be copied for that plan.
         shape: of the model, with copies of shared weights if `untie` says so.
         method: how its blocks are tuned.
+        epochs: that were asked for, of which `work` and `training` are; None where none were.
     """
 
     scan: AnyScan = field(repr=False)
@@ -85,6 +86,7 @@ class Planning:
     untie: bool
     shape: ModelShape
     method: Method
+    epochs: int | None
 
     @cached_property
     def cost(self) -> Cost:
@@ -100,7 +102,7 @@ class Planning:
     @property
     def loss(self) -> Loss | None:
         """What such a training lowers, where that is not the loss of the head."""
-        return choose_stage_loss(self.scan.task["kind"], self.stages or ()) if self.few else None
+        return "contrastive" if self.few and self.stages else None
 
     @property
     def relative(self) -> float:
@@ -168,6 +170,7 @@ class Planning:
             "model": dict(self.scan.model),
             "task": dict(self.scan.task),
             "work": asdict(self.work),
+            "epochs": self.epochs,
             "head_end": self.head_end,
             "loss": self.loss,
             "stages": self.stages,
@@ -205,8 +208,8 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     best, ranking = scan.basis(request.score)
     shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
     stages = _list_stages(scan.task, work, method)
-    contrasts = choose_stage_loss(scan.task["kind"], stages) is not None
-    few = contrasts and request.score is None
+    rows = work.examples + work.validation
+    few = bool(stages) and choose_stage_loss(scan.task["kind"], rows, request.score) is not None
     named = suggest_upper_head(shape.blocks) if few else scan.name_head(request.score)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
@@ -230,7 +233,8 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     score = request.score or scan.leading_score()
     training = _count_work(scan.task, request.epochs, solved=True) if stages else work
     trained = (work, training, stages or None, choice)
-    return Planning(scan, score, best, ranking, named, few, budget, *trained, untie, shape, method)
+    told = (scan, score, best, ranking, named, few, budget)
+    return Planning(*told, *trained, untie, shape, method, request.epochs)
 
 
 def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequence[float]:

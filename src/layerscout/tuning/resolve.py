@@ -227,18 +227,20 @@ def resolve(
     training, validation = encode(task.train), encode(require_validation(task))
     count = _count_work(training, validation)
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
-    choices = [choice or choose_plan(target, work, request.budget) for choice in settled]
+    rows = len(training) + len(validation)
+    loss, few = _settle_loss(specs, request, task.kind, rows)
+
+    def choose(few: bool) -> tuple[Sequence[Choice], Form | None, bool]:
+        choices = [c or choose_plan(target, work, request.budget, few=few) for c in settled]
+        form = _settle_form(choices, request, target, classifier)
+        return choices, form, _settle_end(specs, choices, request, target, form)
+
+    choices, form, staged = choose(few)
+    if few and not staged:  # by which alone classes are contrasted
+        choices, form, staged = choose(False)
+    loss = loss if staged else None
     warnings += _check_choices(choices, target)
-    form = None
-    if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):
-        form = choose_form(encoder, task, request)
-    elif classifier == "family" or encoder.family.final_norm is None:
-        form = choose_form(encoder, task, replace(request, classifier=None))
-    staged = _settle_end(specs, choices, request, target, form)
-    shares = share_stages(len(training) + len(validation)) if halves and len(specs) == 1 else (1.0,)
-    loss = _settle_loss(specs[0], request, task.kind, shares) if staged else None
-    if loss is not None and len(shares) > 1 and specs[0].is_auto and request.score is None:
-        choices[0] = choose_plan(target, work, request.budget, few=True)
+    shares = share_stages(rows) if halves and len(specs) == 1 else (1.0,)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
     settings = replace(settle(full=full, staged=staged)[0], loss=loss)
@@ -272,6 +274,18 @@ def resolve(
     )
 
 
+def _settle_form(
+    choices: Sequence[Choice], request: TuneRequest, target: Target, classifier: Classifier
+) -> Form | None:
+    """Return the form of heads that are solved, of a plan or beside it; None if none can be."""
+    encoder, method = target.encoder, target.method
+    if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):
+        return choose_form(encoder, target.task, request)
+    if classifier == "family" or encoder.family.final_norm is None:
+        return choose_form(encoder, target.task, replace(request, classifier=None))
+    return None
+
+
 def _settle_end(
     specs: Sequence[PlanSpec],
     choices: Sequence[Choice],
@@ -297,13 +311,20 @@ def _settle_end(
 
 
 def _settle_loss(
-    spec: PlanSpec, request: TuneRequest, kind: Kind, stages: Sequence[float]
-) -> Loss | None:
-    """Return what stages lower where the head is solved in the end."""
-    contrasts = request.batch_size >= LEAST_CONTRASTED and request.head_start is None
-    if request.loss is not None or not (contrasts and spec.ends_solved):
-        return request.loss
-    return choose_stage_loss(kind, stages)
+    specs: Sequence[PlanSpec], request: TuneRequest, kind: Kind, rows: int
+) -> tuple[Loss | None, bool]:
+    """Return what a training lowers whose head is solved then, and if "auto" plans for few rows.
+
+    The first plan that trains blocks decides, be it alone or beside another.
+    """
+    spec = next((spec for spec in specs if not spec.is_head), specs[0])
+    loss = choose_stage_loss(kind, rows, request.score) if spec.is_auto else None
+    few = loss is not None
+    if request.loss is not None:
+        return request.loss, few
+    if request.batch_size < LEAST_CONTRASTED or request.head_start is not None:
+        return None, False
+    return spec.content.get("loss", loss), few
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:

@@ -282,7 +282,7 @@ def test_real_tasks_of_several_labels_and_of_words_load_whole(name: str, known: 
     task = Task.load(real("data", name), task=name if known else None)
     sizes, expected = COUNTS[name]
     assert task.validation is not None
-    assert all("have a text that has another label too" in line for line in task.warnings)
+    assert all("have a text that has other labels too" in line for line in task.warnings)
     assert (task.kind, task.metric) == (KNOWN[name].kind, KNOWN[name].metric)
     assert [len(task.train.labels), len(task.validation.labels)] == sizes
     assert task.labels == (KNOWN[name].labels if known else tuple(sorted(KNOWN[name].labels)))

@@ -120,7 +120,11 @@ SAME = "rows of task have a text that is there before; rows of one text stay tog
                 "correct them, or drop one of each",
             ],
         ),
-        (["k", "l", "k"], [["p"], ["q"], ["p", "q"]], [f"1 of 3 {SAME}", "'k' as p and p+q; "]),
+        (
+            ["k", "l", "k"],
+            [["p"], ["q"], ["p", "q"]],
+            [f"1 of 3 {SAME}", "'k' as p and p+q; put them into"],
+        ),
         (["k", "k", "m", "n"], [["p"], [], ["q"], ["p"]], [f"1 of 4 {SAME}", "as p and none"]),
         ([["k", "l"], ["k", "l"]], [["X", "Y"], ["Y", "X"]], []),
     ],

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow.parquet as parquet
 import pytest
 import torch
+import yaml
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 from sklearn import metrics as sklearn_metrics
@@ -336,6 +337,25 @@ def test_the_card_tells_the_facts(bert):
     assert ModelCard(write_card(hub)).data.datasets == ["nyu-mll/glue"]
     once = write_card(cheaply(bert, task_of(), "head:2", epochs=1).content)
     assert "(counted, not measured) for 1 epoch," in once and "1 epochs" not in once
+
+
+@pytest.mark.parametrize(
+    ("said", "passed_on"),
+    [
+        ("license: apache-2.0\nlanguage: [en, de]\nbase_model: org/base", None),
+        ("license: other\nlicense_name: own\nlicense_link: https://a.org/own", None),
+        ("license: [a b]\nlanguage: {x: y}\nbase_model: /home/me/base\ntags: [x]", {}),
+        ("license: 2020-01-01", {}),
+        ("a: [", {}),
+    ],
+)
+def test_the_card_passes_on_what_that_of_the_base_says(bert, tmp_path, said, passed_on):
+    content = cheaply(bert, task_of(), "head:2", epochs=1).content
+    (tmp_path / "README.md").write_text(f"---\n{said}\n---\n# Base\n", encoding="utf-8")
+    card = write_card(content | {"model": content["model"] | {"source": str(tmp_path)}})
+    data, names = ModelCard(card).data, ("license", "license_name", "license_link", "language")
+    found = {key: getattr(data, key) for key in (*names, "base_model") if getattr(data, key)}
+    assert found == (yaml.safe_load(said) if passed_on is None else passed_on)
 
 
 def test_the_card_is_not_turned_round(bert):

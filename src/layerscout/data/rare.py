@@ -127,9 +127,14 @@ def warn_of_repeats(name: str, kind: Kind, labels: tuple[str, ...], split: Split
             short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
             shown.append(f"{short!r} as {' and '.join(pair)}")
         count, more = np.isin(numbers, numbers[other]).sum(), ", ..." * (len(other) > SHOWN)
+        what, remedy = (
+            ("other labels", "put them into one row, or drop the others")
+            if split.labels.ndim == 2
+            else ("another label", "correct them, or drop one of each")
+        )
         lines.append(
-            f"{count:,} of {len(numbers):,} rows of {name} have a text that has another label too: "
-            f"{', '.join(shown)}{more}; correct them, or drop one of each"
+            f"{count:,} of {len(numbers):,} rows of {name} have a text that has {what} too: "
+            f"{', '.join(shown)}{more}; {remedy}"
         )
     return lines
 

@@ -21,7 +21,12 @@ TRAINED = "trained.safetensors"
 TRANSFORMER, DENSE = "0_Transformer", "2_Dense"
 _WITHIN = (f"{TRANSFORMER}/*", f"{DENSE}/config.json", f"{DENSE}/model.safetensors")
 # What sentence-transformers puts on a model, which no state depends on.
-_BESIDE = ("1_Pooling/config.json", "modules.json", "config_sentence_transformers.json")
+_BESIDE = (
+    "1_Pooling/config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "README.md",
+)
 
 
 def holds_weights(folder: Path) -> bool:

@@ -7,12 +7,14 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from layerscout.data import list_metrics, name_metric
+from layerscout.errors import InputError
 from layerscout.models import overlap_windows
 from layerscout.plans import METHODS
 from layerscout.reporting.content import Table, load_template, write_markdown
@@ -33,9 +35,15 @@ from layerscout.reporting.words import (
     name_measure,
     note_judging,
 )
+from layerscout.yaml import read_yaml
 
 # What the hub calls the kinds of task whose models do not label whole texts.
 TAGS = {"multiple_choice": "multiple-choice", "token_classification": "token-classification"}
+
+# What holds of a model as of the checkpoint that it was made from, and values that the hub takes.
+PASSED_ON = ("language", "license", "license_name", "license_link", "base_model")
+WORD = r'"(?![./])[\w./:-]+"'  # no path
+PLAIN = re.compile(rf"{WORD}|\[{WORD}(?:, {WORD})*\]")
 
 
 def summarise_tuning(content: Mapping[str, Any]) -> str:
@@ -157,17 +165,36 @@ def _describe_for_hub(content: Mapping[str, Any], base: str) -> str:
         for name, (key, value) in named.items()
         if isfinite(value)
     ]
+    known = _read_card(content["model"])
+    if content["model"]["revision"] is not None:  # a folder is not there
+        known["base_model"] = base
     libraries = {name: name for name in ("sentence-transformers", "peft")} | {"ours": "layerscout"}
     data = ModelCardData(
         library_name=libraries.get(content["saved_as"], "transformers"),
         pipeline_tag=tag,
-        base_model=None if content["model"]["revision"] is None else base,  # a folder is not there
+        **known,
         datasets=None if hub is None else ["/".join(hub.split("/")[:2])],  # not of files
         tags=["layerscout"],
         model_name=f"{_escape(base)} tuned on {data_set}",
         eval_results=results,
     )
     return data.to_yaml().strip()
+
+
+def _read_card(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Read from the card of a checkpoint, beside it or in the hub's cache, what it passes on."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path: Any = Path(model["source"]) / "README.md"
+    if model["revision"] is not None:
+        path = try_to_load_from_cache(model["name"], "README.md", revision=model["revision"])
+    with suppress(OSError, ValueError, TypeError, AttributeError, InputError):
+        text = Path(path).read_text(encoding="utf-8")
+        front = re.match(r"---[ \t]*\n(.*?)^---[ \t]*$", text, re.DOTALL | re.MULTILINE)
+        said = read_yaml(front[1]) if front else {}
+        plain = {key: json.dumps(said.get(key), ensure_ascii=False) for key in PASSED_ON}
+        return {key: said[key] for key, value in plain.items() if PLAIN.fullmatch(value)}
+    return {}
 
 
 def _show_figures(content: Mapping[str, Any]) -> str:

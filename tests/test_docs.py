@@ -3,8 +3,13 @@
 import ast
 import json
 import re
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 import pytest
 from typer.main import get_command
@@ -78,6 +83,35 @@ def test_a_decoder_from_scan_to_pipeline(tmp_path, cache):
     shown = run_blocks("methods", tmp_path, cache, ["decoder-"], model)
     assert "with LoRA (rank 8)" in shown
     assert len(re.findall(r"'label': '(yes|no)'", shown.splitlines()[-1])) == 2
+
+
+@pytest.mark.whole
+def test_a_tuned_model_predicts_and_is_served(tmp_path, cache):
+    shown = run_blocks("predict", tmp_path, cache, ['.save("tuned")', "pipeline("])
+    assert (tmp_path / "demo.parquet").is_file() and re.search(r"'label': '\w+'", shown)
+    block = next(part for part in (DOCS / "predict.md").read_text().split("```") if "HTTP" in part)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "serve.py").write_text(block.removeprefix("python").replace("8000", str(port)))
+    with subprocess.Popen([sys.executable, "serve.py"], cwd=tmp_path) as server:
+        request = Request(f"http://127.0.0.1:{port}", b'["they laughed", "they laugheded"]')
+        try:
+            answers = json.load(ask(request, server))
+        finally:
+            server.kill()
+    assert [set(answer) for answer in answers] == [{"acceptable", "unacceptable"}] * 2
+    assert all(sum(answer.values()) == pytest.approx(1) for answer in answers)
+
+
+def ask(request, server):
+    """Send a request to a server as soon as it listens."""
+    while server.poll() is None:
+        try:
+            return urlopen(request, timeout=60)
+        except URLError:
+            time.sleep(0.5)
+    raise AssertionError("the server has ended")
 
 
 @pytest.mark.whole

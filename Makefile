@@ -56,9 +56,9 @@ board: real .venv/dev
 
 # How time and memory grow; fifty minutes, with nothing else on the machine.
 scale: .venv/dev
-	$(BIN)/python bench/scale.py --write docs/measured/scale.md
+	$(BIN)/python bench/scale.py --measure --write docs/measured/scale.md
 
-# Loaders and notations against files that nobody wrote by hand; three minutes.
+# Files that nobody wrote by hand, and whether they are read as they were written; three minutes.
 fuzz: .venv/dev
 	$(BIN)/python bench/fuzz.py
 
@@ -79,7 +79,7 @@ docs: .venv/dev
 
 study: .venv/dev
 	$(BIN)/python bench/trunk_dropout.py --write docs/measured/trunk-dropout.md
-	$(BIN)/python bench/estimator.py --write docs/measured/estimator.md
+	$(BIN)/python bench/estimator.py --measure --write docs/measured/estimator.md
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -62,9 +62,8 @@ def list_rows(paper: str) -> list[list[str]]:
             rows.append([item, "", OTHERS[paper, item], *("" for _ in kept)])
         for name, recipe in recipes.items():
             if item in recipe.shows:
-                done = [known[name]["trials"] if name in known else None for known in kept]
-                links = [f"[{n} trials](measured/results.md)" if n else "none" for n in done]
-                rows.append([item, f"`{name}`", recipe.shows[item], *links])
+                done = [str(runs[name]["trials"]) if name in runs else "none" for runs in kept]
+                rows.append([item, f"`{name}`", recipe.shows[item], *done])
     return rows
 
 
@@ -73,7 +72,7 @@ def write() -> str:
     parts = []
     for paper, title in PAPERS.items():
         rows = list_rows(paper)
-        headings = ["", "recipe", "how", "record, small variant", "record, base size (fewer runs)"][
+        headings = ["", "recipe", "how", "trials, small variant", "trials, base size"][
             : len(rows[0])
         ]
         parts.append(f"## {title}\n\n{table(headings, rows)}")

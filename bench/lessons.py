@@ -8,10 +8,9 @@ from claims import HELD, NOT_HELD, UNCLEAR, Claim
 # model and on small encoders (None where it was not judged).
 LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | None]]]] = [
     (
-        "**States with a low ν tend to be easier to read** (2,000 rows; mean r 0.72 and 0.47), but "
-        "the state with the lowest ν was the best one in only 3 of 11 pairs of model and task. "
-        "With 500 rows on MiniLM-L6, for ν and for the probe, the sign was reversed on both "
-        "tasks, too few to judge. Whether CCA or the debiased ν does better is not shown.",
+        "**States with a low ν tend to be easier to read** (mean r 0.72 at base size, 0.47 on "
+        "small encoders), but the lowest was the best in only 3 of 11 pairs of model and task. "
+        "Whether CCA or the debiased ν does better is not shown.",
         {
             ("xie2022-scores", "ν predicts probing: "): (HELD, HELD),
             ("xie2022-deberta", "ν predicts probing: "): (None, UNCLEAR),
@@ -20,8 +19,7 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
         },
     ),
     (
-        "**Blocks at ℓ* were not clearly better than as many at the top, or in the middle.** "
-        "[Whose advice to follow](advice.md) is the larger test.",
+        "**Blocks at ℓ* were not clearly better than as many at the top, or in the middle.**",
         {
             ("xie2022-table6", "1 to 3 blocks at ℓ* beat as many top blocks (head on"): (
                 UNCLEAR,
@@ -35,9 +33,9 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
         },
     ),
     (
-        "**It is not shown that tuning all blocks up to ℓ* with the head at ℓ*, or all blocks "
-        "above ℓ*, can replace full fine-tuning.** On small encoders the second stayed within 0.05 "
-        "of it, but behind (by 0.027, 0.010 to 0.044).",
+        "**That all blocks up to ℓ* with the head there, or all blocks above ℓ*, can replace full "
+        "fine-tuning is not shown**; on small encoders the latter stayed within 0.05 of it (behind "
+        "by 0.027, 0.010 to 0.044).",
         {
             ("xie2022-table6", "(1, ℓ*, ℓ*) is near full"): (UNCLEAR, UNCLEAR),
             ("xie2022-table6", "best-up is near full"): (UNCLEAR, HELD),
@@ -45,9 +43,7 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
     ),
     (
         "**Score many rows; how many depends on the task.** On SST-2, 5,000 rows gave the ν of "
-        "20,000 within 4 %; on MNLI, 3,750 were about 35 % off that of 12,000 (one draw each). On "
-        "MiniLM-L6 the lowest state of the plain ν was the same nonetheless. Imbalanced classes "
-        "can also move it.",
+        "20,000 within 4 %; on MNLI, 3,750 were about 35 % off that of 12,000.",
         {
             ("xie2022-scarcity", "ν of a few thousand"): (UNCLEAR, UNCLEAR),
             ("xie2022-imbalance", "the state with the lowest ν stays"): (UNCLEAR, UNCLEAR),
@@ -58,49 +54,43 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
         {("xie2022-after-tuning", "tuning lowers ν"): (HELD, HELD)},
     ),
     (
-        "**After short tuning of a base-size model (640 rows), do not expect two seeds to agree on "
-        "the upper states**: CKA fell below 0.2 in some states on every task. The contrast of two "
-        "clusters of states grew on two of three tasks, and on both tasks of the small encoder.",
+        "**After short tuning do not expect two seeds to agree on the upper states**: at base size "
+        "CKA fell below 0.2 in some on every task. Two clusters of states grew on four of five "
+        "tasks.",
         {
             ("phang2021-cka", "the upper states of two seeds"): (NOT_HELD, UNCLEAR),
             ("phang2021-cka", "tuning creates two clusters"): (UNCLEAR, HELD),
         },
     ),
     (
-        "**Do not cut a tuned model without tuning its head again**: without its top block alone, "
-        "every model lost more than 0.05 on every task (one seed each). Without block 1 it lost "
-        "less than without some other block.",
+        "**Do not cut a tuned model without tuning its head again**: without its top block every "
+        "model lost more than 0.05 on every task. Block 1 was never the one that cost most.",
         {
             ("phang2021-truncation", "top blocks of a tuned model"): (NOT_HELD, NOT_HELD),
             ("phang2021-truncation", "skipping block 1"): (NOT_HELD, NOT_HELD),
         },
     ),
     (
-        "**On the base-size model, losing early pretrained blocks cost far more than losing late "
-        "ones (two tasks, one seed), and the order of blocks mattered** (three tasks); on small "
-        "encoders both are unclear. That keeping only three early blocks helps is less certain: on "
-        "SST-2 they gave no more than random models did. With 640 examples, shuffled blocks were "
-        "on average no better than random ones; with 5,000, the paper finds, not much better. How "
-        "much early blocks matter depends, it finds, on the task and on the number of examples.",
+        "**At base size, losing early pretrained blocks cost far more than losing late ones, and "
+        "the order of blocks mattered**; on small encoders both are unclear.",
         {
             ("tamkin2020-localized", "three early"): (HELD, UNCLEAR),
             ("tamkin2020-permutation", "a model with shuffled"): (HELD, UNCLEAR),
         },
     ),
     (
-        "**Nothing here shows that kept norms or a higher learning rate help reinitialised "
-        "blocks**; one to three tasks cannot exclude a small gain.",
+        "**Nothing shows that kept norms or a higher rate help re-initialised blocks**; one to "
+        "three tasks cannot exclude a small gain.",
         {
             ("tamkin2020-norms", "keeping the norms"): (UNCLEAR, UNCLEAR),
             ("tamkin2020-rate", "5 times the rate"): (UNCLEAR, UNCLEAR),
         },
     ),
     (
-        "**Five blocks were near full fine-tuning on MiniLM-L6, on three tasks (as released, and "
-        "at base size, this is unclear), but not because Fisher chose them, as far as is shown.** "
-        "They are five of its six; no other five were tried; and the best block alone did not "
-        "clearly beat the worst. With a real schedule the ranks moved at least as much as shuffled "
-        "ones would; as released they hardly moved.",
+        "**Five blocks were near full fine-tuning on MiniLM-L6, but not because Fisher chose them, "
+        "as far as is shown**: they are five of its six, and the best block alone did not clearly "
+        "beat the worst. The ranks moved as much as shuffled ones would with a real schedule, and "
+        "hardly as released.",
         {
             ("lodha2023-layers", "the 5 best blocks"): (UNCLEAR, HELD),
             ("lodha2023-released", "the 5 best blocks"): (None, UNCLEAR),
@@ -115,8 +105,8 @@ LESSONS: Sequence[tuple[str, Mapping[tuple[str, str], tuple[str | None, str | No
 ]
 
 
-def summarise_verdicts(base: Sequence[Claim], small: Sequence[Claim]) -> str:
-    """Write what to believe, and how many claims are judged how.
+def list_lessons(base: Sequence[Claim], small: Sequence[Claim]) -> str:
+    """Write what to believe.
 
     Args:
         base: what is judged on the base-size model.
@@ -141,21 +131,4 @@ def summarise_verdicts(base: Sequence[Claim], small: Sequence[Claim]) -> str:
                     )
         # Bare asterisks are emphasis in Markdown.
         lines.append(f"{number}. {line}".replace("ℓ*", "ℓ\\*"))
-    first, second = (
-        ", ".join(
-            f"{sum(claim.verdict == one for claim in some)} {one}"
-            for one in (HELD, NOT_HELD, UNCLEAR)
-        )
-        for some in (base, small)
-    )
-    return "\n".join(
-        [
-            "## What to believe",
-            "",
-            *lines,
-            "",
-            f"Each line rests on verdicts below. Base size: {first}. Small encoders: {second}. "
-            "**Most of what is unclear is so because a few tasks and seeds cannot tell**; the "
-            "intervals say which differences may still be hidden.",
-        ]
-    )
+    return "\n".join(lines)

@@ -11,9 +11,10 @@ With `--base MODEL`, the folder of all-mpnet-base-v2, the first two are about th
 `bench/advice/trials`. `--keep` copies what is new into `bench/base/trials`, from where `--run` goes
 on.
 
-What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing here
-reads, and an entry in `docs/measured/results/studies.json`; in the folder `base` for that model.
-The page is made from these alone.
+What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing
+here reads, and an entry in `docs/measured/results/studies.json`; in the folder `base` for that
+model. The page, its picture and `claims.csv` beside them, every claim with its numbers, are made
+from these alone.
 """
 
 import argparse
@@ -26,15 +27,16 @@ from typing import Any
 import pandas as pd
 
 from base import BASE
-from claims import NEAR, STUDIES, Claim
-from layerscout.reporting import place_side_by_side, save_chart, write_markdown
-from layerscout.studies import Store, load_recipe, study, summarise, tidy_records
+from claims import HELD, NEAR, NOT_HELD, STUDIES, UNCLEAR, Claim
+from layerscout.reporting import place_side_by_side, save_chart
+from layerscout.studies import Store, load_recipe, study, tidy_records
 from layerscout.studies.charts import draw_figure
-from lessons import summarise_verdicts
-from writing import table
+from lessons import list_lessons
+from writing import table, write_rows
 
 KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
 BASE_KEPT = KEPT / "base"
+CLAIMS = KEPT / "claims.csv"
 MODEL = "sentence-transformers/all-mpnet-base-v2"
 # Records of the base-size model: those that the board of advice also reads, and the others.
 RECORDS = [Path(__file__).parent / name / "trials" for name in ("advice", "base")]
@@ -160,38 +162,6 @@ def _number(at: Any) -> Any:
 
 # --- The page ------------------------------------------------------------------------------------
 
-INTRODUCTION = """# What the papers say, and what encoders do
-
-The recipes of [study.md](../study.md) were run on models that fit a laptop, and the results are
-set beside what the four papers found, two of them on BERT-base and two mainly on larger models.
-**A smaller model, or one tuned on less data, may disagree with a paper, and on several points it
-does.** That says something about these models, little data and few epochs, not that a paper is
-wrong."""
-
-MODELS = """## Models and tasks
-
-- **mpnet-base** is all-mpnet-base-v2: 12 blocks, 768 wide, 109M parameters, the size of the
-  BERT-base of Tamkin et al. and Lodha et al. It was trained on sentence pairs, those of QNLI and
-  MNLI among them.
-- **MiniLM-L6** is the encoder of `layerscout demo`, all-MiniLM-L6-v2: 6 blocks, 384 wide. It was
-  tuned on sentence pairs, including those of QQP, QNLI and MNLI, so it has seen these tasks.
-- **stacked-12** has 12 blocks of the same width: each block of MiniLM-L6 twice, then three
-  quarters of an hour of masked-word training. It is a real checkpoint, but a weak one.
-- The tasks are those of GLUE and SuperGLUE, with some hundred to some thousand examples. CoLA is
-  measured by Matthews correlation, QQP by F1, the others by accuracy.
-
-`python bench/results.py --write docs/measured/results.md` writes this page from the values in
-`docs/measured/results/`, which `--keep` extracts from the records of the studies."""
-
-RULES = f"""The verdict is **held**, **not held** or **unclear**, by the rule that the claim states.
-If there is an interval (Student's t, 95 %), a claim is held if the whole interval is on the claim's
-side, not held if it is on the other side, and unclear if it covers both. If there is none, a claim
-is held if it is true in every case that is listed (a task; where a study has only one, each edit of
-the model), not held if in none, and unclear if there is only one case. A model on a task counts
-once, as the mean over seeds. There are few of these, and two models of which one was made from the
-other are hardly independent. "Near" means within {NEAR} of the metric. ℓ* of strategies is the
-state with the lowest plug-in ν on all training examples."""
-
 PAPERS = {
     "xie2022": "Xie et al. 2022: hidden-state variability",
     "phang2021": "Phang et al. 2021: CKA clusters",
@@ -211,174 +181,99 @@ def claims(folder: Path = KEPT) -> list[Claim]:
     return [claim for name in names for claim in STUDIES[name].judge(name, kept(name, folder))]
 
 
-def judge(folder: Path, level: str) -> list[str]:
-    """Write a table of claims for each paper, under headings of a level such as "###"."""
-    judged, parts = claims(folder), []
-    for start, paper in PAPERS.items():
-        rows = [
-            # Two bare asterisks in a cell are emphasis in Markdown.
-            [
-                claim.text.replace("ℓ*", "ℓ\\*"),
-                f"**{claim.verdict}**",
-                claim.numbers,
-                f"`{claim.recipe}`",
-            ]
-            for claim in judged
-            if claim.recipe.startswith(start)
-        ]
-        if rows:
-            heads = ["claim", "", "numbers", "recipe"]
-            parts.append(f"{level} {paper}\n\n" + table(heads, rows))
-    return parts
-
-
-def means(name: str, title: str, rows: str, columns: str | Sequence[str], **more: Any) -> str:
-    """Write a table of means."""
-    asked = {"grid": None, "value": "metric", "spread": "error", "where": {}} | more
-    frame = kept(name)
-    if by := asked.pop("sort", None):
-        frame = frame.sort_values(list(by), kind="stable")
-    found = summarise(frame, rows=rows, columns=columns, **asked)
-    return f"### {title}\n\n{write_markdown(found)}"
-
-
-def tables() -> list[str]:
-    """Write what the papers show as tables."""
-    scores = ("variability_ratio", "cca", "numerical_rank", "mutual_information")
-    correlations = [f"pearson:{key}" for key in (*scores, "variability_ratio_debiased")]
-    sizes = ("task", "examples")
-    heads = ["untuned", "tuned", "tuned_original"]
-    found: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
-        (
-            "xie2022-table6",
-            "Strategies by ℓ* (mean ± standard error over 3 seeds)",
-            "plan",
-            ("model", "task"),
-            {},
-        ),
-        (
-            "xie2022-scores",
-            "Correlation of each score with probing (Xie et al., Table 1)",
-            "measure",
-            ("model", "task"),
-            {"value": correlations},
-        ),
-        (
-            "lodha2023-layers",
-            "The k best blocks by Fisher information (mean ± standard error over 3 seeds)",
-            "plan",
-            ["task"],
-            {},
-        ),
-        (
-            "tamkin2020-incremental",
-            "First blocks kept pretrained (mean ± standard error)",
-            "kept",
-            sizes,
-            {"sort": sizes},
-        ),
-        (
-            "phang2021-truncation",
-            "Heads on every state of a tuned model, and of the original one (repeated "
-            "values are the majority-class score)",
-            "at",
-            ("task", "measure"),
-            {"value": heads, "spread": "none"},
-        ),
-    ]
-    return [
-        means(name, title, rows, columns, **more)
-        for name, title, rows, columns, more in found
-        if name in there()
-    ]
-
+SIZES = {"base size": BASE_KEPT, "small encoders": KEPT}
 
 # What is drawn: the recipe, the title of one of its figures, and the axes with a panel each.
-DRAWN = {
-    "tamkin2020-incremental": ("Metric by the number of pretrained blocks kept", ["task"]),
-    "phang2021-truncation": ("Metric by the state that the head reads", ["task"]),
-    "xie2022-table6": ("Metric over the number of tuned blocks", ["model", "task"]),
-}
+DRAWN = ("xie2022-table6", "Metric over the number of tuned blocks", ["model", "task"])
 
 
 def draw() -> None:
-    """Draw some of it."""
-    for name, (title, panels) in DRAWN.items():
-        if name not in there():
-            continue
-        recipe = load_recipe(name, small=True)
-        [spec] = [one for one in recipe.figures if one.title == title]
-        charts = [
-            chart.properties(width=260, height=200)
-            for chart in draw_figure(kept(name), spec, panels)
+    """Draw what strategies reach on small encoders."""
+    name, title, panels = DRAWN
+    [spec] = [one for one in load_recipe(name, small=True).figures if one.title == title]
+    charts = [
+        chart.properties(width=260, height=200) for chart in draw_figure(kept(name), spec, panels)
+    ]
+    save_chart(place_side_by_side(charts, 3), KEPT / f"{name}.svg")
+
+
+def list_claims() -> list[list[str]]:
+    """Return a row for each claim and size of models: the paper, the verdict and its numbers."""
+    return [
+        [size, paper, claim.text, claim.verdict, claim.numbers, claim.recipe]
+        for size, folder in SIZES.items()
+        for claim in claims(folder)
+        for start, paper in PAPERS.items()
+        if claim.recipe.startswith(start)
+    ]
+
+
+def count_verdicts(rows: Sequence[Sequence[str]]) -> str:
+    """Write how many claims of each paper are judged how."""
+    kinds = [(size, verdict) for size in SIZES for verdict in (HELD, NOT_HELD, UNCLEAR)]
+    columns = ["", *(f"{size}: {verdict}" for size, verdict in kinds)]
+    lines = [
+        [
+            paper,
+            *(
+                str(sum(row[:2] == [size, paper] and row[3] == v for row in rows))
+                for size, v in kinds
+            ),
         ]
-        save_chart(place_side_by_side(charts, min(3, len(charts))), KEPT / f"{name}.svg")
-
-
-def command(name: str) -> str:
-    """Write the command of a study."""
-    models = ", ".join(
-        f"{k}: {v}" for k, v in encoders(STUDIES[name].both, "STACKED")["model"].items()
+        for paper in PAPERS.values()
+    ]
+    sums = (
+        str(sum(row[0] == size and row[3] == verdict for row in rows)) for size, verdict in kinds
     )
-    return f"layerscout study {name} --small --set 'model={{{models}}}' --data DATA"
+    return table(columns, [*lines, ["all", *sums]])
 
 
 def page() -> str:
     """Write the page from what is kept."""
-    parts = [INTRODUCTION, summarise_verdicts(claims(BASE_KEPT), claims(KEPT)), MODELS]
-    parts += [f"## How claims are judged\n\n{RULES}"]
-    if there(BASE_KEPT):
-        parts += [f"## A base-size model\n\n{list_runs(BASE_KEPT)}", *judge(BASE_KEPT, "###")]
-    parts += ["## Small encoders", *judge(KEPT, "###")]
-    parts.append("## Values of small encoders")
-    parts += tables()
-    parts += [
-        f"### {title} (`{name}`)\n\n![{title}](results/{name}.svg)"
-        for name, (title, _) in DRAWN.items()
-        if name in there()
-    ]
-    told = read_runs(KEPT)
-    versions = ", ".join(f"{k} {v}" for k, v in sorted(told["xie2022-scores"]["versions"].items()))
-    hours = sum(one["hours"] for one in told.values())
-    rows = [[f"`{command(n)}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in there()]
-    parts.append(
-        "## How small encoders were run\n\nMost on one core per study, two at a time and alongside "
-        "other work; `tamkin2020-localized`, `tamkin2020-epochs`, `xie2022-deberta`, "
-        "`xie2022-table7` and `lodha2023-released` on a GPU. The hours are not a benchmark; "
-        f"{hours:.1f} in all. {versions}, others on the GPU. DATA holds the tasks "
-        "(`DATA/cola/train.parquet`, ...), STACKED is the folder of stacked-12.\n\n"
-        + table(["command", "trials", "hours"], rows)
-    )
-    left = [f"- `{n}`: {why}." for n in there() for why in told[n]["refused"]]
-    if missing := [name for name in STUDIES if name not in there()]:
-        parts.append(f"Not run yet: {', '.join(missing)}.")
-    if left:
-        parts.append("What could not be run:\n\n" + "\n".join(left))
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    base, small = (list_runs(folder) for folder in SIZES.values())
+    return f"""# Do the claims of four papers hold on models that fit a laptop?
+
+{list_lessons(*map(claims, SIZES.values()))}
+
+Most of what is unclear is so because a few tasks and seeds cannot tell; that says something about
+these models, little data and few epochs, not that a paper is wrong. [Every
+claim](results/claims.csv) has its verdict, its numbers with their interval, and its recipe.
+
+{count_verdicts(list_claims())}
+
+![{DRAWN[1]}](results/{DRAWN[0]}.svg)
+
+{DRAWN[1]}, small encoders (`{DRAWN[0]}`).
+
+**The models.** Base size: mpnet-base (all-mpnet-base-v2, 12 blocks, 768 wide), {base}, with fewer
+tasks, seeds and plans than a recipe has (`bench/base.py`). Small: MiniLM-L6 (all-MiniLM-L6-v2,
+the demo's) and stacked-12, a weak model of 12 blocks made from it, {small}. All were trained on
+sentence pairs, those of QNLI, MNLI and QQP among them. Tasks are those of GLUE and SuperGLUE,
+with some hundred to some thousand texts.
+
+**The verdicts.** If there is an interval (Student's t, 95 %, over pairs of a model and a task, each
+the mean over seeds), a claim is held if all of it is on the claim's side, not held if on the other,
+else unclear. Without one it is held if true in every case that is listed, not held if in none, and
+unclear if there is only one. "Near" means within {NEAR} of the metric; ℓ\\* is the state with the
+lowest plug-in ν on all training examples.
+
+`python bench/results.py --run STUDIES` runs what has no record, with `--base MODEL` on that
+model; `--keep STUDIES` extracts the values, and `--write docs/measured/results.md` makes this
+page from them.
+"""
+
+
+def list_runs(folder: Path) -> str:
+    """Say how many trials of how many studies there are, and how long they took."""
+    runs = read_runs(folder).values()
+    trials, hours = (sum(run[name] for run in runs) for name in ("trials", "hours"))
+    return f"{trials:,} trials of {len(runs)} recipes, {hours:.0f} hours"
 
 
 def read_runs(folder: Path) -> dict[str, Any]:
     """Read what is known of the studies that were kept, by name."""
     found: dict[str, Any] = json.loads((folder / "studies.json").read_text())
     return found
-
-
-def list_runs(folder: Path) -> str:
-    """Say which studies ran on the base-size model, and which did not yet."""
-    told, names = read_runs(folder), there(folder)
-    hours = sum(told[name]["hours"] for name in names)
-    rows = [[f"`{n}`", str(told[n]["trials"]), f"{told[n]['hours']:.2f}"] for n in names]
-    missing = [name for name in BASE if name not in names]
-    text = (
-        "`python bench/results.py --base MODEL --run STUDIES`, with the changes of "
-        "`bench/base.py`: fewer tasks, seeds and plans than a recipe has, and the trainings of "
-        "the recipe `advice`, which studies share. Those trainings and `xie2022-scores` ran on "
-        "one core of a CPU, most of the rest on an NVIDIA H200 in twenty processes at a time, so "
-        "the hours are not a benchmark. With two to five tasks and at most three seeds intervals "
-        "are wide. "
-        f"{hours:.1f} hours.\n\n" + table(["recipe", "trials", "hours"], rows)
-    )
-    return text + (f"\n\nNot run yet: {', '.join(missing)}." if missing else "")
 
 
 def main() -> None:
@@ -398,6 +293,8 @@ def main() -> None:
         keep(given.keep, given.shared, given.base)
     if given.write:
         draw()
+        columns = ("models", "paper", "claim", "verdict", "numbers", "recipe")
+        write_rows(CLAIMS, columns, list_claims())
         given.write.write_text(page(), encoding="utf-8")
 
 

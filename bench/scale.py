@@ -2,9 +2,9 @@
 
 Random encoders and random texts; one thing grows at a time. Run it alone on the machine:
 
-    python bench/scale.py --write docs/measured/scale.md
+    python bench/scale.py --measure --write docs/measured/scale.md
 
-`--device cuda` measures the growth on a GPU.
+What is measured is kept in `bench/scale`; the page is made from that.
 """
 
 import json
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import altair as alt
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -28,20 +29,18 @@ from transformers import AutoModelForSequenceClassification
 
 import layerscout as ls
 from layerscout.cluster import Cluster
+from layerscout.reporting import place_side_by_side, save_chart
 from layerscout.states import clear_cache
-from measuring import (
-    Section,
-    given,
-    measure_peak,
-    options,
-    random_encoder,
-    synchronize,
-    table,
-    write_page,
-)
+from measuring import given, machine, measure_peak, options, random_encoder
+from writing import link, read_rows, table, write_rows
 
 REPEATS = 3
 BATCH = 8
+
+HERE = Path(__file__).parent / "scale"
+TIME, MEMORY, MILLION, MACHINE = (
+    HERE / f"{name}.csv" for name in ("time", "memory", "million", "machine")
+)
 
 # Rows of the scans of shards, and of each of their files.
 ROWS, SHARD = (100_000, 1_000_000), 50_000
@@ -153,7 +152,6 @@ def looping(attention_dropout: float) -> Callable[[ls.Encoder, ls.Task, Size], f
             model(**inputs, labels=labels.to(encoder.device)).loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        synchronize()
         return time.perf_counter() - started
 
     return loop
@@ -178,7 +176,7 @@ def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float
 
 
 def measured(
-    letter: str, sizes: Mapping[int, Size], device: str, folder: Path, tokenizer: Path
+    letter: str, sizes: Mapping[int, Size], folder: Path, tokenizer: Path
 ) -> Iterator[list[str]]:
     """Measure works over some sizes, in turns; give lines of the table."""
     works, at = WORKS.get(letter, SCAN | TUNE), list(sizes)
@@ -189,7 +187,7 @@ def measured(
         )
         for value, size in sizes.items()
     ]
-    models = [ls.Encoder.load(path, device=device) for path in paths]
+    models = [ls.Encoder.load(path, device="cpu") for path in paths]
     for repeat in range(REPEATS + 1):
         for number, (size, encoder) in enumerate(zip(sizes.values(), models, strict=True)):
             task = task_of(size)
@@ -208,35 +206,13 @@ def measured(
         yield [letter, values, work, medians, power, f"{np.median(last):.2f}"]
 
 
-def growth(folder: Path, tokenizer: Path, device: str) -> Section:
+def measure_time(folder: Path, tokenizer: Path) -> None:
     """Measure how time grows."""
     lines: list[list[str]] = []
     for letter, field, at, start in GROWING:
         sizes = {value: replace(start, **{field: value}) for value in at}
-        lines += measured(letter, sizes, device, folder, tokenizer)
-    size = Size()
-    text = (
-        "A scan is its forward pass and its scores: sums (the variability ratio), or linear "
-        "heads on all states, fitted to four fifths of the examples, five times; or linear "
-        "probes, trained with eight seeds. A tuning is its trunk and one epoch of training, in "
-        f"batches of {BATCH}; a plain loop, an epoch of transformers' own model and torch's AdamW. "
-        f"Unless varied, n = {size.examples} examples, L = {size.blocks} blocks, "
-        f"width d = {size.width} (feed-forward layers 4 d, attention heads of 32), T = "
-        f"{size.tokens} tokens, K = 2 classes, R = 1 learning rate; n and K vary with L = "
-        f"{SMALL.blocks}, d = {SMALL.width}, T = {SMALL.tokens} (K with 4,000 examples), T with n "
-        f"= {LONG.examples} and L = {LONG.blocks}, R with 256 examples. Seconds are medians of "
-        f"{REPEATS} repeats. The exponent is the slope of the logarithm of time over that of what "
-        "grows, fitted in each repeat: median (minimum–maximum), and between the last two sizes. "
-        "By counting FLOPs of blocks it is 1 in n and L (for `tune top:1` less in L: its trunk "
-        "runs once, and one block trains), 2 in d, 1 in T and 2 where attention's T² d outweighs "
-        "12 T d²; 1 in K for heads and 0 for the rest; 1 in R, but 0 for the trunk. `tune full` "
-        "also pays for the optimiser's pass over the embeddings in each step, whatever L and T "
-        "are. Its last exponent in T lies above 2 where the plain loop's does: dropout on "
-        "attention keeps all T² weights of a batch, which are new memory in each step. R stands "
-        "for all that is trained more than once.\n\n"
-        + table(["what grows", "values", "work", "seconds", "exponent", "at the end"], lines)
-    )
-    return Section("How time grows", text)
+        lines += measured(letter, sizes, folder, tokenizer)
+    write_rows(TIME, ("grows", "values", "work", "seconds", "exponent", "at the end"), lines)
 
 
 # In a process of its own: a piece of work, the model's folder, and the size as JSON.
@@ -256,7 +232,7 @@ def run_one(work: str, model: str, written: str) -> None:
     (SCAN | TUNE)[work](ls.Encoder.load(model, device="cpu"), task_of(size), size)
 
 
-def memory(folder: Path, tokenizer: Path) -> Section:
+def measure_memory(folder: Path, tokenizer: Path) -> None:
     """Measure how peak memory grows, beyond that of a process at the least size."""
 
     def measure(work: str, size: Size) -> float:
@@ -280,16 +256,7 @@ def memory(folder: Path, tokenizer: Path) -> Section:
             values = ", ".join(f"{value:,}" for value in at)
             sizes_taken = ", ".join(f"{one:,.0f}" for one in taken)
             lines.append([letter, values, work, sizes_taken, f"{last:.2f}"])
-    text = (
-        "Peak resident memory of one process each, in MB beyond that of a process that does the "
-        f"same at n = {TINY.examples}, L = {TINY.blocks}, d = {TINY.width}, T = {TINY.tokens}, "
-        "K = 2; models and sizes as for times. By counting numbers it is at most 1 in n (tokens "
-        "and labels; states and trunks are on disk), 1 in L, 2 in d, 1 in K, and 1 in T, but 2 "
-        "where dropout on attention keeps T² weights of a batch. The C allocator keeps some of "
-        "what is freed.\n\n"
-        + table(["what grows", "values", "work", "MB", "exponent at the end"], lines)
-    )
-    return Section("How memory grows", text)
+    write_rows(MEMORY, ("grows", "values", "work", "MB", "at the end"), lines)
 
 
 @contextmanager
@@ -313,7 +280,7 @@ def watched() -> Iterator[list[float]]:
         watcher.join()
 
 
-def million(folder: Path, tokenizer: Path) -> Section:
+def measure_million(folder: Path, tokenizer: Path) -> None:
     """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
     model = random_encoder(folder / "tiny", tokenizer, blocks=2, width=32)
     lines = []
@@ -345,35 +312,114 @@ def million(folder: Path, tokenizer: Path) -> Section:
             ]
         )
         print(f"  {lines[-1]}", file=sys.stderr)
-    text = (
-        "`layerscout scan --backend ray --cpus 1` of Parquet shards of four words a text, with an "
-        "encoder of 2 blocks, 32 wide, on a local cluster with a process for each core, from its "
-        "start to the result. The memory is the resident one of the largest process, Ray's own "
-        "and the one that merges among them, sampled four times a second.\n\n"
-    )
-    columns = ["rows", "shards", "time", "largest process"]
-    return Section("A million rows", text + table(columns, lines))
+    write_rows(MILLION, ("rows", "shards", "time", "largest process"), lines)
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+# What grows, and the exponents that counting FLOPs and numbers gives: of time and of memory.
+COUNTED = {
+    "n": ("examples", "1", "at most 1"),
+    "L": ("blocks", "1, less for top:1", "1"),
+    "d": ("width", "2", "2"),
+    "T": ("tokens of a text", "1 to 2", "1, but 2 with dropout on attention"),
+    "K": ("classes", "1 for heads, else 0", "1"),
+    "R": ("learning rates", "1, 0 for the trunk", ""),
+}
+
+
+def draw(path: Path) -> None:
+    """Draw seconds by what grows, both on logarithmic axes."""
+    values = [
+        {
+            "grows": COUNTED[row["grows"]][0],
+            "work": row["work"],
+            "size": int(size.replace(",", "")),
+            "seconds": float(seconds),
+        }
+        for row in read_rows(TIME)
+        if row["work"] in REMEMBERED
+        for size, seconds in zip(row["values"].split(", "), row["seconds"].split(", "), strict=True)
+    ]
+    charts = [
+        alt.Chart(
+            alt.Data(values=[one for one in values if one["grows"] == name]),
+            title=name,
+            width=180,
+            height=120,
+        )
+        .mark_line(point={"size": 12})
+        .encode(
+            x=alt.X("size:Q", scale=alt.Scale(type="log"), title=None),
+            y=alt.Y("seconds:Q", scale=alt.Scale(type="log")),
+            color=alt.Color("work:N", sort=list(REMEMBERED), title=None),
+        )
+        for name, *_ in COUNTED.values()
+    ]
+    save_chart(place_side_by_side(charts, 3), path)
+
+
+def page(picture: Path) -> str:
+    """Write the page from what is kept, and draw its picture."""
+    draw(picture)
+    last = {
+        (path, row["grows"], row["work"]): row["at the end"]
+        for path in (TIME, MEMORY)
+        for row in read_rows(path)
+    }
+    rows = []
+    for letter, (name, *counted) in COUNTED.items():
+        cells = [
+            ", ".join(last.get((path, letter, work), "–") for work in REMEMBERED)
+            for path in (TIME, MEMORY)
+        ]
+        rows.append([f"{name} ({letter})", cells[0], counted[0], cells[1], counted[1]])
+    heads = ["what grows", "time", "by counting", "memory", "by counting"]
+    few, many = read_rows(MILLION)
+    size = Size()
+    return f"""# How do time and memory grow?
+
+As counting says: with examples, blocks and rates in proportion, with the width less than squared
+at these sizes, with classes only where heads are fitted. Long texts cost more than their length,
+since attention grows with its square, and dropout on it keeps all of that in memory, as in a
+plain loop over transformers' model. A scan of {many["rows"]} rows ({many["shards"]} shards, an
+encoder of 2 blocks, 32 wide, a local Ray cluster) takes {many["time"]} and
+{many["largest process"]} in its largest process; {few["rows"]} take {few["time"]} and
+{few["largest process"]}.
+
+Exponents between the last two sizes of {", ".join(f"`{work}`" for work in REMEMBERED)}:
+
+{table(heads, rows)}
+
+![Seconds by what grows]({picture.name})
+
+Random encoders and texts, one thing growing at a time from n = {size.examples}, L =
+{size.blocks}, d = {size.width}, T = {size.tokens}, K = 2, R = 1 (n, K and T on smaller models). A
+scan is its pass and linear heads on all states; a tuning its trunk and one epoch in batches of
+{BATCH}. Memory is the peak of a process beyond that of one with almost nothing to do. Every size,
+sums and probes, and the plain loop: {link(TIME)}, {link(MEMORY)}, {link(MILLION)}.
+{read_rows(MACHINE)[0]["machine"]}
+
+`make scale` measures this again in 50 minutes, with nothing else on the machine.
+"""
 
 
 def main() -> None:
     parser = options(__doc__ or "", brief=False)
-    parser.add_argument("--device", default="cpu", help="where models run")
+    parser.add_argument("--measure", action="store_true")
     arguments = given(parser)
-    tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
-        on_cpu = arguments.device == "cpu"
-        # The shards first: of the largest process counts what this one has taken by then.
-        sections = [million(folder, tokenizer)] if on_cpu else []
-        sections.append(growth(folder, tokenizer, arguments.device))
-        sections += [memory(folder, tokenizer)] if on_cpu else []
-    write_page(
-        "# How cost grows\n\n`make scale` measures this: random encoders, random texts.",
-        sections,
-        arguments.write,
-        arguments.device,
-    )
+    if arguments.measure:
+        tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
+            # The shards first: of the largest process counts what this one has taken by then.
+            for measure in (measure_million, measure_time, measure_memory):
+                measure(folder, tokenizer)
+        write_rows(MACHINE, ("machine",), [[machine()]])
+    if arguments.write:
+        written = page(arguments.write.with_suffix(".svg"))
+        arguments.write.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Counting words beside a tuned model, on the same rows."""
 
+import re
+
 import numpy as np
 import pytest
 
 from layerscout.data import Task, evaluate, find_difference
-from layerscout.reporting import compare_with_words
+from layerscout.reporting import compare_with_words, render_result, write_card
 from layerscout.scores import deal_groups, predict_from_words
 from layerscout.tuning import tune
 from tuned import choices_task
@@ -62,10 +64,14 @@ def test_a_model_that_is_no_better_says_so_first(bert):
     content = tune(bert, word_task("classes"), "top:1", **TRAINED).content
     line, better = compare_with_words(content)
     assert not better and line.startswith("no better than what is free: counting words (tf-idf)")
+    page, card = render_result(content, ""), write_card(content)
+    first, *_ = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
+    assert first.startswith("No better than what is free") and f"\n\nN{line[1:]}, on the" in card
     words = content["baselines"]["tf-idf"]
     ahead = {**content, "baselines": {"tf-idf": {**words, "interval": [0.01, 0.2]}}}
     line, better = compare_with_words(ahead)
     assert better and line == f"counting words (tf-idf) reaches accuracy {words['value']:.3f}"
+    assert f"- Baseline: {line}\n" in write_card(ahead)
     assert compare_with_words({**content, "baselines": None}) == ("", True)
 
 

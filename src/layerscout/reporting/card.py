@@ -20,6 +20,7 @@ from layerscout.plans import METHODS
 from layerscout.reporting.content import Table, load_template, write_markdown
 from layerscout.reporting.evaluation import choose_judged_split, tabulate_by_name
 from layerscout.reporting.words import (
+    compare_with_words,
     count_fitted,
     count_judged,
     describe_interval,
@@ -34,6 +35,7 @@ from layerscout.reporting.words import (
     name_examples,
     name_measure,
     note_judging,
+    start_line,
 )
 from layerscout.yaml import read_yaml
 
@@ -109,6 +111,7 @@ def write_card(content: Mapping[str, Any]) -> str:
         number, unit = settings["max_steps"], "step"
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
     spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
+    words, better = compare_with_words(content)
     card: str = template.render(
         {"solved": None, **content, "stage": stage},
         name=name,
@@ -121,6 +124,8 @@ def write_card(content: Mapping[str, Any]) -> str:
         length=f"{number:,} {unit}{'s' if number > 1 else ''}",
         speed=describe_speed(content),
         more=describe_more(content),
+        words=words if better else start_line(words),
+        better=better,
         figures=_show_figures(content),
         spans=spans,
         other=is_pipeline_other(content.get("pipeline")),

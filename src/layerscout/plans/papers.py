@@ -209,16 +209,16 @@ def default_head_rate(hidden_size: int) -> float:
     return _fit_width(3e-3, hidden_size)
 
 
-def stage_rate(plan: Plan, hidden_size: int, loss: str | None, method: Method = FULL) -> float:
+def stage_rate(plan: Plan, hidden_size: int, method: Method = FULL) -> float:
     """Return a peak learning rate for blocks below a head that is solved in the end.
 
-    4e-4 at 384 features, half of that for a contrastive loss, as 1 / width: from a head that
-    was solved softly it was ahead of 1.3e-4 on MiniLM (three tasks) and level on mpnet-base. A
-    method or a plan of the embeddings has the rate that it always has.
+    4e-4 at 384 features, as 1 / width: from a head that was solved softly it was ahead of 1.3e-4
+    on MiniLM (three tasks) and level on mpnet-base. A method or a plan of the embeddings has the
+    rate that it always has.
     """
     if method.rate is not None or plan.embeddings:
         return default_learning_rate(plan, hidden_size, method)
-    return _fit_width(1.5e-4 if loss is None else 7.5e-5, hidden_size)
+    return _fit_width(1.5e-4, hidden_size)
 
 
 def _fit_width(rate: float, hidden_size: int) -> float:

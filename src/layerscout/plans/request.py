@@ -29,7 +29,13 @@ from layerscout.plans.options import (
 from layerscout.plans.papers import PRESETS, Classifier, WeightInit, preset
 from layerscout.plans.plan import Plan
 from layerscout.plans.strategies import require_text
-from layerscout.plans.training import LEAST_CONTRASTED, STAGE_EXAMPLES, Settings, choose_epochs
+from layerscout.plans.training import (
+    LEAST_CONTRASTED,
+    STAGE_EXAMPLES,
+    Loss,
+    Settings,
+    choose_epochs,
+)
 
 # The options that say how to train.
 TRAINING = (options_of(Settings).keys() - {"metric", "threshold", "class_weights"}) | {
@@ -282,6 +288,7 @@ class TuneRequest(Settings):
         *,
         full: bool = False,
         staged: bool = False,
+        loss: Loss | None = None,
     ) -> tuple[Settings, Classifier]:
         """Return how runs train, with what the preset says filled in, and the classifier.
 
@@ -293,6 +300,7 @@ class TuneRequest(Settings):
             labels: of the task.
             full: whether all blocks and the embeddings are tuned, with all of their weights.
             staged: whether the head is solved in the end.
+            loss: what is lowered then.
 
         Raises:
             InputError: if the paper is not known to have trained that way.
@@ -300,7 +308,7 @@ class TuneRequest(Settings):
         given = {name: getattr(self, name) for name in options_of(Settings) if name in self.given}
         chosen: dict[str, Any] = {"metric": metric}
         if staged:
-            chosen["batch_size"] = STAGE_EXAMPLES
+            chosen |= {"batch_size": STAGE_EXAMPLES, "loss": loss}
         classifier: Classifier = "family"
         if self.preset is not None:
             released = self.as_released

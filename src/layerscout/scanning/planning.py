@@ -231,7 +231,8 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     if strategy != "auto" or not choice.plan.tuned:
         stages = ()
     score = request.score or scan.leading_score()
-    training = _count_work(scan.task, request.epochs, solved=True) if stages else work
+    loss: Loss | None = "contrastive" if few else None
+    training = _count_work(scan.task, request.epochs, solved=True, loss=loss) if stages else work
     trained = (work, training, stages or None, choice)
     told = (scan, score, best, ranking, named, few, budget)
     return Planning(*told, *trained, untie, shape, method, request.epochs)
@@ -244,8 +245,10 @@ def _list_stages(task: Mapping[str, Any], work: Work, method: Method) -> Sequenc
     )
 
 
-def _count_work(task: Mapping[str, Any], epochs: int | None, *, solved: bool = False) -> Work:
-    settings = Settings(batch_size=STAGE_EXAMPLES) if solved else Settings()
+def _count_work(
+    task: Mapping[str, Any], epochs: int | None, *, solved: bool = False, loss: Loss | None = None
+) -> Work:
+    settings = Settings(batch_size=STAGE_EXAMPLES, loss=loss) if solved else Settings()
     try:
         available, held_out = task["examples_available"], task["validation_examples"]
         if held_out is None:  # a tenth will be set aside

@@ -243,9 +243,9 @@ def resolve(
     shares = share_stages(rows) if halves and len(specs) == 1 else (1.0,)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
     full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
-    settings = replace(settle(full=full, staged=staged)[0], loss=loss)
+    settings = replace(settle(full=full, staged=staged, loss=loss)[0], loss=loss)
     plans = [
-        _rate(*pair, request, target, form, loss, staged=staged)
+        _rate(*pair, request, target, form, staged=staged)
         for pair in zip(specs, choices, strict=True)
     ]
     starts = any(rated.states is None for rated in plans) and not request.draws_head
@@ -494,7 +494,6 @@ def _rate(
     request: TuneRequest,
     target: Target,
     form: Form | None,
-    loss: Loss | None,
     *,
     staged: bool,
 ) -> RatedPlan:
@@ -504,7 +503,7 @@ def _rate(
         return RatedPlan(choice, (), states)
     if staged:
         width, plan = target.shape.hidden_size, choice.plan
-        rate = stage_rate(plan, width, loss, target.method)
+        rate = stage_rate(plan, width, target.method)
         return RatedPlan(choice, request.learning_rate or (rate,), [plan.head])
     preset, task, width = request.preset, target.task.name, target.shape.hidden_size
     usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)

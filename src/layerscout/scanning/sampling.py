@@ -208,8 +208,10 @@ def _decide(
     )
     best = decision.best
     top = None if best is None else results[best]
-    if best is None or top is None or decision.decided:
-        return best and f"state {best} differs from all others beyond noise"
+    if best is None or top is None:
+        return None
+    if decision.decided:
+        return f"state {best} differs from all others beyond noise"
     if lower:
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
         return close if decision.close else None

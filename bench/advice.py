@@ -2,8 +2,9 @@
 
     python bench/advice.py --write docs/measured/advice.md
 
-The records are those of `layerscout study advice`; `bench/advice/trials` holds the ones of the
-page. To make more of them, run the study into `bench/advice`: it goes on from what lies there.
+The records are those of `layerscout study bench/advice/recipe.yaml`; `bench/advice/trials` holds
+the ones of the page. To make more of them, run the study into `bench/advice`: it goes on from what
+lies there.
 
     python bench/advice.py --emotions go_emotions emotions27
 
@@ -25,8 +26,15 @@ import pyarrow.parquet as pq
 
 from layerscout.data import evaluate_groups
 from layerscout.reporting import save_chart
-from layerscout.studies import tabulate_regrets
-from layerscout.studies.regrets import AUTO, BUDGETS, ELSEWHERE, CellRecord, Pair, collect_pairs
+from regrets import (
+    AUTO,
+    BUDGETS,
+    ELSEWHERE,
+    CellRecord,
+    Pair,
+    collect_pairs,
+    tabulate_regrets,
+)
 
 TOP = "the top"
 MANY = "emotions27"  # the task of many classes

@@ -46,8 +46,7 @@ def faults(content):
 def test_what_ships_is_whole_and_names_its_source_and_cost(name, small):
     found = load_recipe(name, small=small)
     paper = name.split("-")[0]
-    if name != "advice":  # which is ours
-        assert found.source.lower().startswith(f"{paper[:-4]} et al. {paper[-4:]}, ")
+    assert found.source.lower().startswith(f"{paper[:-4]} et al. {paper[-4:]}, ")
     assert found.cost and (found.tables or found.figures)
     models = [m for grid in found.grids.values() for m in grid.axes.get("model", [])]
     tasks = {t for grid in found.grids.values() for t in grid.axes.get("task", [])}
@@ -104,7 +103,7 @@ def test_papers_go_by_their_own_ratio_on_all_rows():
 
 def test_papers_train_as_they_say():
     """Dropout also in frozen blocks (Xie App. B); 512 tokens (Lodha), where BoolQ is whole."""
-    for name in (name for name in list_recipes() if name != "advice"):
+    for name in list_recipes():
         for small in (False, True):
             found = load_recipe(name, small=small)
             for grid in (grid for grid in found.grids.values() if grid.verb == "tune"):

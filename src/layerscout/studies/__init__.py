@@ -13,7 +13,6 @@ from layerscout.studies.loading import (
     read_value,
 )
 from layerscout.studies.recipe import Recipe
-from layerscout.studies.regrets import tabulate_regrets
 from layerscout.studies.reports import Reported, report, write_report
 from layerscout.studies.run import Study, study
 from layerscout.studies.runners import Backend, Local, Ray

@@ -70,7 +70,9 @@ def load_study(content: Mapping[str, Any], folder: Path) -> StudyContent:
     keys = dict.fromkeys(cell["trial"] for cell in content["cells"] if cell["trial"] is not None)
     records = {key: store.read(key) for key in keys}
     broken = sum(record is None and store.is_broken(key) for key, record in records.items())
-    recipe = Recipe.model_validate(content["recipe"])
+    # Studies of earlier versions may ask for a table of regrets, which only a benchmark makes now.
+    tables = [one for one in content["recipe"].get("tables", ()) if one.get("kind") != "regrets"]
+    recipe = Recipe.model_validate({**content["recipe"], "tables": tables})
     return StudyContent(content, recipe, records, broken, tidy_records(content, records.get))
 
 

@@ -196,9 +196,8 @@ class TableSpec(Strict):
     title: str
     grid: str | None = None
     """By default all of them."""
-    kind: Literal["means", "correlations", "regrets"] = "means"
-    """Means; how the values of one axis (`rows`) go together over another (`columns`); or what
-    following each score of the scans would have lost."""
+    kind: Literal["means", "correlations"] = "means"
+    """Means, or how the values of one axis (`rows`) go together over another (`columns`)."""
     value: Measures = "metric"
     """One or several measures."""
     rows: Names = "plan"

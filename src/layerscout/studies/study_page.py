@@ -14,7 +14,6 @@ from layerscout.reporting import Section, Table, draw_similarity, draw_skips, dr
 from layerscout.studies.charts import COSTS, draw_figure, draw_strategies
 from layerscout.studies.conclusions import Conclusion, StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
-from layerscout.studies.regrets import tabulate_regrets
 from layerscout.studies.summaries import FIXED
 from layerscout.studies.tables import (
     collect_trials,
@@ -169,8 +168,6 @@ def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
         rows, columns = list_names(spec.rows), list_names(spec.columns)
         if spec.kind == "correlations":
             table = _tabulate_correlations(frame, spec)
-        elif spec.kind == "regrets":
-            table = tabulate_regrets(study.list_done("tune"), study.list_done("scan"))
         else:
             if several and "model" not in (*rows, *columns):
                 # Where there are many columns already, the model has rows.

@@ -1,10 +1,15 @@
 """Regrets of advisers on made-up grids whose qualities are known."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from layerscout.studies import regrets as module, tabulate_regrets
-from layerscout.studies.regrets import RULES
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+import regrets as module
+from regrets import RULES, tabulate_regrets
 
 
 @pytest.fixture(autouse=True)

@@ -83,10 +83,10 @@ def test_options_reach_the_scan(run, tiny, reviews, tmp_path):
     found = scanned("--balanced", "--examples", 20, "--precision", "bfloat16")
     assert found["task"]["examples_per_class"] == [10, 10]
     assert found["settings"]["precision"] == "bfloat16"
-    family = ("--probe", "family", "--fisher-mode", "empirical", "--fisher-parts")
+    family = ("--probe", "family", "--fisher-mode", "empirical")
     found = scanned("--score", "probe,fisher", *family, "--head-seeds", 2, "--examples", 40)
     expected = {"probe": "family", "fisher_mode": "empirical", "head_seeds": 2}
-    expected |= {"fisher_parts": True, "as_released": False}
+    expected |= {"as_released": False}
     assert found["settings"].items() >= expected.items() and found["stability"] is None
     found = scanned("--score", "nc1", "--checkpoint", tiny, "--checkpoint", tiny)["stability"]
     assert len(found["checkpoints"]) == 3 and found["scores"]["nc1"]["deviation"] == [0, 0, 0]

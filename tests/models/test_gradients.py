@@ -21,7 +21,7 @@ from layerscout.models import Encoder, fisher, gradient_scores, gradients
 from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows
-from tiny import EACH_FAMILY, SENTENCES, is_norm, tiny_checkpoint
+from tiny import EACH_FAMILY, SENTENCES, tiny_checkpoint
 from tuned import copied, differing
 
 LABELS = ("a", "b", "c")
@@ -141,20 +141,9 @@ def test_a_padded_batch_gives_what_single_examples_give(family, checkpoint):
     rotates = hasattr(encoder.model, "rotary_emb")
     rtol = 1e-6 if family == "deberta" or rotates else 1e-9
 
-    scores = fisher(encoder, split, LABELS, parts=True)
+    scores = fisher(encoder, split, LABELS)
     same(scores, expected.fisher(), rtol)
     assert scores.warnings == ()
-    parts = {"norms": is_norm, "attention": lambda name: "att" in name, "feed_forward": bool}
-    diagonal = naive.fisher_diagonal(expected.values, expected.g, None)
-    for part, is_part in parts.items():
-        own = {name: F for name, F in diagonal.items() if is_part(re.split(r"\.\d+\.", name)[-1])}
-        diagonal = {name: F for name, F in diagonal.items() if name not in own}
-        values = expected.by_block({name: own.get(name, np.zeros(1)) for name in expected.names})
-        found = [value or 0 for value in scores.parts[part][1:]]
-        np.testing.assert_allclose(found, values, rtol=rtol, err_msg=part)
-    assert set(scores.parts) == set(parts)
-    squares = [sum((p[block] or 0) ** 2 for p in scores.parts.values()) for block in range(1, 5)]
-    np.testing.assert_allclose(np.sqrt(squares), scores.values[1:], rtol=1e-12)
 
     mean = expected.gradient(split.labels)
     found = gradient_scores(encoder, split, LABELS)
@@ -399,19 +388,6 @@ def test_shared_weights_have_one_value_and_a_note(checkpoint):
     found = gradient_scores(two, examples(), LABELS)["saliency"]
     assert found.values[1] == found.values[2] != found.values[3] == found.values[4]
     assert [note.split(" share")[0] for note in found.notes] == ["blocks 1-2", "blocks 3-4"]
-
-
-def test_parts_that_a_block_lacks_have_no_value(checkpoint):
-    folder = checkpoint("modernbert", blocks=2)
-    names = Naive(folder, examples(), None).names
-    assert {n for n in names if "layers.0" in n and "norm" in n} == {
-        "model.layers.0.mlp_norm.weight"
-    }  # the attention's is an identity
-    scores = fisher(load(folder), examples(), LABELS, parts=True)
-    assert scores.parts["norms"][0] is None
-    squares = sum(part[1] ** 2 for part in scores.parts.values())
-    assert squares == pytest.approx(scores.values[1] ** 2)
-    assert fisher(load(folder), examples(), LABELS).parts is None
 
 
 def test_random_heads_give_a_mean_and_a_spread(tiny):

@@ -3,7 +3,6 @@ from .architecture import (
     base_of as base_of,
     freeze as freeze,
     locate_parameters as locate_parameters,
-    part_of as part_of,
 )
 from .averaging import (
     can_average as can_average,

@@ -48,15 +48,6 @@ PER_BLOCK = ("layer_types", "mlp_layer_types", "no_rope_layers")
 # The names of norms and of their weights: GPT-2 calls them ln_1 and ln_2.
 NORM = re.compile(r"norm|\bln_", re.IGNORECASE)
 
-# Parts of a block, by the first pattern that is found in a weight's name within the block: the
-# norms first, as BERT's are within its "attention" and DistilBERT has an "output_layer_norm".
-PARTS: Mapping[str, re.Pattern[str]] = {
-    "norms": NORM,
-    "attention": re.compile(r"\b(attention|attn|self_attn)\b"),
-    "feed_forward": re.compile(r"\b(intermediate|output|ffn|ffn_output|mlp)\b"),
-    "other": re.compile(""),
-}
-
 
 def family_of(model: Any) -> Family:
     """Return the family of a transformers model: what `keep_family` noted, or the table's row.
@@ -233,16 +224,6 @@ def locate_parameters(model: Any) -> dict[str, Place]:
             places[name] = "embeddings"
     inside = {id(parameter): places[name] for name, parameter in named if places[name] != "head"}
     return {name: inside.get(id(parameter), "head") for name, parameter in named}
-
-
-def part_of(name: str) -> str:
-    """Return which part of its block, a key of `PARTS`, a weight belongs to.
-
-    Args:
-        name: of the parameter, in full; what comes before a number is not of the block.
-    """
-    inner = re.split(r"\.\d+\.", name)[-1]
-    return next(part for part, pattern in PARTS.items() if pattern.search(inner))
 
 
 def head_modules(model: Any, places: Mapping[str, Place]) -> list[str]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from layerscout.data import Kind, Split, batch_by_length, check_choices
 from layerscout.errors import InputError
-from layerscout.models.architecture import PARTS, locate_parameters, part_of
+from layerscout.models.architecture import locate_parameters
 from layerscout.models.classifiers import make_classifier
 from layerscout.models.encoder import Encoder
 from layerscout.plans import MAX_LENGTH, Plan
@@ -59,7 +59,6 @@ def fisher(
     kind: Kind = "classification",
     mode: Mode = "true",
     seeds: Sequence[int] = (0,),
-    parts: bool = False,
     max_length: int = MAX_LENGTH,
     progress: Callable[[int, int], None] | None = None,
 ) -> BlockScores:
@@ -83,7 +82,6 @@ def fisher(
             padding take part, read one example all over, and gave the model no token types, so
             that both texts of a pair were read as the first one; these faults are not repeated.
         seeds: of the random part of the head, and of the labels drawn.
-        parts: score the parts of each block too.
         max_length: tokens that are kept of an input.
         progress: called with how many examples are done, and of how many.
 
@@ -107,7 +105,6 @@ def fisher(
     return work.score(
         amounts,
         sum_of_roots if mode == "as_released" else root_of_sum,
-        parts=parts,
         notes=work.list_notes(),
     )
 
@@ -303,17 +300,10 @@ class _GradientBatches:
         self,
         amounts: Sequence[Mapping[str, float]],
         combine: Callable[[Sequence[float]], float],
-        *,
-        parts: bool = False,
         notes: Sequence[str] = (),
     ) -> BlockScores:
         """Combine the amounts of the weights of each block, and say what is doubtful."""
-        by_part: dict[str, list[str]] = {part: [] for part in PARTS}
-        for name in self.blocks:
-            by_part[part_of(name)].append(name)
-        by_part = {part: names for part, names in by_part.items() if names}
-        of_parts = by_part if parts else None
-        scores = score_blocks(amounts, self.blocks, combine, parts=of_parts, notes=notes)
+        scores = score_blocks(amounts, self.blocks, combine, notes)
         return replace(scores, warnings=tuple(self._explain_doubts(scores.values[1:])))
 
     def _explain_doubts(self, values: Sequence[float | None]) -> Iterator[str]:

@@ -71,9 +71,6 @@ class ScanRequest(Options):
     labels (empirical)."""
     as_released: bool = option(False)
     """Compute Fisher information as the code published by Lodha et al. 2023 does."""
-    fisher_parts: bool = option(False)
-    """Also give the Fisher information of attention, feed-forward layers and norms within each
-    block."""
     head_seeds: int = option(1, COUNT)
     """Number of random heads over which gradient-based scores are averaged."""
     clusters: int | None = option(None, partial(check_integer, low=2), shown="10 for each class")

@@ -231,7 +231,6 @@ class ScanOptions(TypedDict, total=False):
     as_released: bool
     """Compute Fisher information as the code published by Lodha et al. 2023 does."""
 
-    fisher_parts: bool
     """Also give the Fisher information of attention, feed-forward layers and norms within each
     block."""
 

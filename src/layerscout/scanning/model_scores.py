@@ -139,7 +139,6 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
             split,
             task.labels,
             mode=request.fisher_rule,
-            parts=request.fisher_parts,
             progress=partial(extractor.show, "Fisher information"),
             **shared,
         )
@@ -159,9 +158,6 @@ def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
                 "by_seed": [list(values) for values in scores.by_seed],
                 "notes": list(scores.notes),
                 "warnings": [*scores.warnings, *notes.get(key, ())],
-                **(
-                    {"parts": {k: list(v) for k, v in scores.parts.items()}} if scores.parts else {}
-                ),
             },
         )
         for key, scores in ((key, by_key[key]) for key in keys)

@@ -6,7 +6,7 @@ over a padded batch gives; gradient norm and saliency of the gradient of the mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, sqrt
@@ -282,8 +282,6 @@ class BlockScores:
         values: L + 1 entries; entry 0, the embeddings, is None, and so is what is undefined.
         spread: the standard deviation over the seeds; None where there is a single one.
         by_seed: `values` of each seed.
-        parts: the same score of the attention, the feed-forward layers, the norms and the
-            rest of each block; None unless it was asked for.
         notes: how the values are to be read.
         warnings: why they may mean nothing.
     """
@@ -291,7 +289,6 @@ class BlockScores:
     values: Values
     spread: Values
     by_seed: tuple[Values, ...]
-    parts: Mapping[str, Values] | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -300,32 +297,22 @@ def score_blocks(
     amounts: Sequence[Mapping[str, float]],
     blocks: Mapping[str, tuple[int, ...]],
     combine: Callable[[Sequence[float]], float],
-    *,
-    parts: Mapping[str, Collection[str]] | None = None,
     notes: Sequence[str] = (),
 ) -> BlockScores:
-    """Combine the amounts of the weights of each block, and of its parts, and average over seeds.
+    """Combine the amounts of the weights of each block, and average over seeds.
 
     Args:
         amounts: of each seed, by the weight's name.
         blocks: those that each weight is of, several where they share it.
         combine: amounts of several weights to a score.
-        parts: the weights of each part of a block, if parts are scored too.
         notes: how the values are to be read.
     """
     by_seed = tuple(_by_block(each, blocks, combine) for each in amounts)
     shared = dict.fromkeys(several for several in blocks.values() if len(several) > 1)
-    of_parts = None
-    if parts is not None:
-        of_parts = {
-            part: _over_seeds([_by_block(each, blocks, combine, names) for each in amounts], mean)
-            for part, names in parts.items()
-        }
     return BlockScores(
         values=_over_seeds(by_seed, mean),
         spread=_over_seeds(by_seed, lambda v: stdev(v) if len(v) > 1 else None),
         by_seed=by_seed,
-        parts=of_parts,
         notes=(
             *(f"blocks {ranges(s)} share their weights and have one value" for s in shared),
             *notes,
@@ -352,14 +339,12 @@ def _by_block(
     amounts: Mapping[str, float],
     blocks: Mapping[str, tuple[int, ...]],
     combine: Callable[[Sequence[float]], float],
-    names: Collection[str] | None = None,
 ) -> Values:
     """Combine the amounts of one seed for every block; None where there are none, or not finite."""
     lists: list[list[float]] = [[] for _ in range(max(map(max, blocks.values())) + 1)]
     for name, amount in amounts.items():
-        if names is None or name in names:
-            for block in blocks[name]:
-                lists[block].append(amount)
+        for block in blocks[name]:
+            lists[block].append(amount)
     values = [combine(several) if several else None for several in lists]
     return tuple(v if v is not None and isfinite(v) else None for v in values)
 

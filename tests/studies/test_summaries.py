@@ -22,7 +22,7 @@ from layerscout.studies import (
     tidy_records,
 )
 from layerscout.studies.charts import draw_figure, estimate_density
-from layerscout.studies.recipe import FigureSpec
+from layerscout.studies.recipe import FigureSpec, TableSpec
 from studying import record, tuned
 
 
@@ -109,8 +109,7 @@ def test_rows_are_tidy_and_the_chosen_rate_is_told():
 
 
 def table(frame, **options):
-    given = {"grid": "g", "value": "metric", "rows": "plan", "columns": "task"}
-    return summarise(frame, **given | {"spread": "deviation", "where": {}} | options)
+    return summarise(frame, TableSpec.model_construct(title="t", **{"grid": "g"} | options))
 
 
 def test_a_table_has_means_of_the_chosen_rate_in_the_order_of_the_recipe():

@@ -172,15 +172,8 @@ def tabulate_study(study: StudyContent) -> list[tuple[str, Table]]:
             if several and "model" not in (*rows, *columns):
                 # Where there are many columns already, the model has rows.
                 (rows if "measure" in columns else columns).insert(0, "model")
-            table = summarise(
-                frame,
-                grid=spec.grid,
-                value=spec.value,
-                rows=rows,
-                columns=columns,
-                spread=spec.spread,
-                where=spec.where,
-            )
+            spec = spec.model_copy(update={"rows": rows, "columns": columns})
+            table = summarise(frame, spec)
         tables.append((spec.title, table))
     return [(title, table) for title, table in tables if table.rows]
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from layerscout.data import find_row_interval
 from layerscout.reporting import Table
-from layerscout.studies.recipe import DERIVED, label_value, list_names
+from layerscout.studies.recipe import DERIVED, TableSpec, label_value, list_names
 from layerscout.studies.summaries import FIXED
 
 # Measures that are whole numbers.
@@ -102,43 +102,32 @@ def select_rows(
     return rows
 
 
-def summarise(
-    frame: pd.DataFrame,
-    *,
-    grid: str | None,
-    value: str | Sequence[str],
-    rows: str | Sequence[str],
-    columns: str | Sequence[str],
-    spread: str,
-    where: Mapping[str, Any],
-) -> Table:
+def summarise(frame: pd.DataFrame, spec: TableSpec) -> Table:
     """Average a measure over all that is neither in the rows nor in the columns.
 
     The caption says over how many trials.
 
     Args:
         frame: as `tidy_records` returns it.
-        grid: the grid; None for all.
-        value: one measure or several.
-        rows: axes; `measure` and `at` count as such.
-        columns: the same.
-        spread: what is shown beside the mean, of `SPREADS`.
-        where: only cells with these values.
+        spec: of means; `measure` and `at` count as axes.
     """
-    selected = select_rows(frame, grid, list_names(value), where)
-    down, across = ([name_column(axis) for axis in list_names(axes)] for axes in (rows, columns))
+    selected = select_rows(frame, spec.grid, list_names(spec.value), spec.where)
+    down, across = (
+        [name_column(axis) for axis in list_names(axes)] for axes in (spec.rows, spec.columns)
+    )
     titles = [pd.Series(join_values(selected, axes), selected.index) for axes in (down, across)]
     counts: set[int] = set()
     cells: dict[Any, str] = {}
     for place, group in selected.groupby(titles, sort=False):
         mean = average(group["value"].astype(float).tolist())
         counted = group["measure"].str.startswith(COUNTED).any()
-        cells[place] = write_mean(mean, "whole" if counted and not mean.deviation else spread)
+        whole = counted and not mean.deviation
+        cells[place] = write_mean(mean, "whole" if whole else spec.spread)
         counts.add(mean.n)
     caption = "One trial each." if counts == {1} else "No trials."
     if max(counts, default=0) > 1:
         numbers = " to ".join(map(str, sorted({min(counts), max(counts)})))
-        caption = f"Means of {numbers} trials{SPREADS[spread]}."
+        caption = f"Means of {numbers} trials{SPREADS[spec.spread]}."
     names, headings = (list(title.unique()) for title in titles)
     lines = [[name, *(cells.get((name, head), "–") for head in headings)] for name in names]
     return Table(caption, [", ".join(down), *headings], lines, sortable=True)

@@ -77,9 +77,10 @@ def smoothness(values: Values) -> float | None:
     defined = [value for value in values[1:] if value is not None]
     if len(defined) < max(len(values) - 1, 3):
         return None
-    z = _spread(np.array(defined))
-    if z is None:
+    width = np.ptp(defined)
+    if width == 0:
         return None
+    z = (np.array(defined) - min(defined)) / width  # so that no square overflows or vanishes
     return float(np.sum(np.diff(z / z.std(), n=2) ** 2))
 
 
@@ -97,24 +98,15 @@ def against_probe(score: Values, probe: Values) -> ProbeFit:
         InputError: if they differ in length.
     """
     x, y = _both_defined(score, probe)
-    dx, dy = _spread(x), _spread(y)
-    if len(x) < 3 or dx is None:
+    if len(x) < 3 or np.ptp(x) == 0:
         return ProbeFit(None, None, None, None, None, len(x))
-    if dy is None:
+    if np.ptp(y) == 0:
         return ProbeFit(None, None, 0.0, float(y[0]), None, len(x))
-    from scipy.stats import rankdata
+    from scipy.stats import linregress, spearmanr
 
-    pearson = _correlation(dx, dy)
-    slope = float(dx @ dy / (dx @ dx) * np.ptp(y) / np.ptp(x))
-    rank_x, rank_y = rankdata(x), rankdata(y)
-    return ProbeFit(
-        pearson=pearson,
-        r_squared=pearson**2,
-        slope=slope,
-        intercept=float(y.mean() - slope * x.mean()),
-        spearman=_correlation(rank_x - rank_x.mean(), rank_y - rank_y.mean()),
-        states=len(x),
-    )
+    line, spearman = linregress(x, y), float(spearmanr(x, y).statistic)
+    pearson, slope, intercept = map(float, (line.rvalue, line.slope, line.intercept))
+    return ProbeFit(pearson, pearson**2, slope, intercept, spearman, len(x))
 
 
 def agreement(scores: Mapping[str, Score], of: Literal["states", "blocks"] = "states") -> Agreement:
@@ -192,22 +184,6 @@ def _both_defined(
     pairs = [(x, y) for x, y in zip(a[1:], b[1:], strict=True) if x is not None and y is not None]
     x, y = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
     return x, y
-
-
-def _spread(x: Float64[np.ndarray, " c"]) -> Float64[np.ndarray, " c"] | None:
-    """Return the deviations from the mean in units of the range; None if all values are the same.
-
-    In these units no square overflows or vanishes.
-    """
-    width = np.ptp(x) if len(x) else 0.0
-    if width == 0:
-        return None
-    scaled = (x - x.min()) / width
-    return np.asarray(scaled - scaled.mean())
-
-
-def _correlation(dx: Float64[np.ndarray, " c"], dy: Float64[np.ndarray, " c"]) -> float:
-    return float(np.clip(dx @ dy / np.sqrt((dx @ dx) * (dy @ dy)), -1, 1))
 
 
 def _kendall(x: Float64[np.ndarray, " c"], y: Float64[np.ndarray, " c"]) -> float | None:

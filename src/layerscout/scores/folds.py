@@ -26,8 +26,6 @@ Array = NDArray[np.float64]
 
 # Xie et al. 2022, App. C.7: eight to fit on, one to develop on, one to test on.
 FOLDS = 10
-# Examples of a class in a fold, on average, from which on their scatter is summed up by itself.
-LARGE_PART = 64
 # Shares of trace(Σ_hh)/d, Xie et al. 2022, App. C.7. The strongest first, so that it wins ties. A
 # coarser grid was tried to save time and changed the best state on CoLA and MRPC.
 RIDGE_TERMS = tuple(10.0**exponent for exponent in range(0, -7, -1))
@@ -90,7 +88,7 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
         InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
             a fold.
     """
-    fold_of_group, counts = _count_folds(states)
+    counts = _count_folds(states)
     if states.same or (states.labels == states.labels[0]).all():
         return FoldScores(None, None)
     F, K = counts.shape
@@ -99,11 +97,7 @@ def score_folds(states: Centred, *, ridge_terms: Sequence[float] = RIDGE_TERMS) 
     weights = (1 / (K * counts))[fold_of_row, 0 if alike else states.labels]
     ends = np.cumsum(counts.sum(axis=1)).tolist()
     rows = [slice(*pair) for pair in pairwise([0, *ends])]
-    scatters = _sum_scatters(states, rows, weights, counts, fold_of_group)
-    folds = [
-        _sum_up(states, own, weights[own], scatter)
-        for own, scatter in zip(rows, scatters, strict=True)
-    ]
+    folds = [_sum_up(states, own, weights[own]) for own in rows]
     sums = [fold.sums for fold in folds]
     everything = [reduce(add, parts) for parts in zip(*sums[1:], sums[0], strict=True)]
     correlations: list[float] = []
@@ -178,8 +172,8 @@ class _Fold(NamedTuple):
     sums: _Sums
 
 
-def _count_folds(states: Centred) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fold of each group (B,), ascending, and how many of each class a fold has (F, K).
+def _count_folds(states: Centred) -> NDArray[np.int64]:
+    """Return how many examples of each class a fold, of consecutive groups, has (F, K).
 
     Raises:
         InputError: if there are fewer than 2 classes, fewer than 4 folds, or a class is missing in
@@ -188,7 +182,7 @@ def _count_folds(states: Centred) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     B, alike = len(states.sizes), states.labels.dtype.kind in "fb"
     fold_of_group = np.arange(B) * FOLDS // B if B >= FOLDS else np.arange(B)
     starts = np.unique(fold_of_group, return_index=True)[1]
-    counts = np.add.reduceat(states.sizes, starts, axis=0)
+    counts: NDArray[np.int64] = np.add.reduceat(states.sizes, starts, axis=0)
     if not alike and counts.shape[1] < 2:
         raise InputError("cca and ridge need 2 or more classes, got 1; use other data")
     if len(counts) < FEWEST_FOLDS or counts.min() == 0:
@@ -198,43 +192,14 @@ def _count_folds(states: Centred) -> tuple[NDArray[np.int64], NDArray[np.int64]]
             scarce = f"class {total.argmin()} has {total.min()}"
             have = f" of every class, and {scarce}; use more, or leave rare classes out"
         raise InputError(f"cca and ridge need {2 * FEWEST_FOLDS} or more examples{have}")
-    return fold_of_group, counts
+    return counts
 
 
-def _sum_scatters(
-    states: Centred,
-    rows: Sequence[slice],
-    weights: Array,
-    counts: NDArray[np.int64],
-    fold_of_group: NDArray[np.int64],
-) -> Array:
-    """Sum up Σ w x xᵀ of every fold (F, d, d), with large classes by way of those of each class."""
-    (F, K), (n, d) = counts.shape, states.rows.shape
-    of_folds = np.zeros((F, d, d))
-    if states.labels.dtype.kind in "fb" or n < max(LARGE_PART * F * K, K * d):
-        for scatter, own in zip(of_folds, rows, strict=True):
-            _add_scatter(scatter, states.rows[own] * np.sqrt(weights[own])[:, None])
-        return of_folds
-    part = np.empty((d, d))
-    blocks = np.split(states.rows, np.cumsum(states.sizes)[:-1])  # of each class in each group
-    for f, k in np.ndindex(F, K):
-        part[:] = 0
-        for group in np.flatnonzero(fold_of_group == f):
-            _add_scatter(part, blocks[group * K + k])
-        part /= K * counts[f, k]
-        of_folds[f] += part
-    return of_folds
-
-
-def _add_scatter(scatter: Array, rows: Array) -> None:
-    """Add Σ x xᵀ of some rows to the upper triangle of a matrix, in place."""
-    # Transposed, it is in the column order of BLAS, which then fills the lower triangle.
-    dsyrk(1.0, rows.T, beta=1.0, c=scatter.T, overwrite_c=1, lower=1)
-
-
-def _sum_up(states: Centred, own: slice, weights: Array, scatter: Array) -> _Fold:
+def _sum_up(states: Centred, own: slice, weights: Array) -> _Fold:
     """Sum up a fold."""
     rows, labels = states.rows[own], states.labels[own]
+    # Transposed, it is in the column order of BLAS, which then fills the lower triangle.
+    scatter = dsyrk(1.0, (rows * np.sqrt(weights)[:, None]).T, lower=1).T
     variance: float | Array
     if labels.dtype.kind == "f":
         labels = labels - states.labels.mean()

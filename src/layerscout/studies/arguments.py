@@ -220,18 +220,12 @@ def describe_fault(fault: Any, model: type[BaseModel]) -> str:
     return f"{fault['msg']}, got {fault['input']!r:.60}"
 
 
-# Each stands for an edit for each block, or run of blocks, of the model at hand.
-SWEEPS: Mapping[str, str] = {
-    "incremental": "re-initialise all blocks above block k, for k from 0 to L",
-    "incremental:K,...": "the same for these k alone",
-    "localized:n": "re-initialise n neighbouring blocks, or all others, at every place",
-    "single": "re-initialise one block, for each block, and none",
-    "permutations:n": "put the blocks in n random orders, all of them different",
-}
-
 # Of a model's blocks, in one sweep.
 MOST_ORDERS = 1000
 
+# Each stands for an edit for each block, or run of blocks, of the model at hand: all blocks above
+# block k re-initialised, for k from 0 to L or these k alone; n neighbouring blocks, or all others,
+# at every place; the blocks in n random orders; each block alone, and none.
 _SWEEP = re.compile(
     r"(incremental)(?::([0-9]+(?:,[0-9]+)*))?|(localized|permutations):([0-9]+)|(single)"
 )
@@ -241,7 +235,7 @@ def expand_sweep(written: str | None, blocks: int) -> dict[str, dict[str, Any]]:
     """Return the edits that a sweep stands for on a model of L = `blocks` blocks.
 
     Args:
-        written: edits, or a sweep of `SWEEPS`.
+        written: edits, or a sweep.
         blocks: L.
 
     Returns:

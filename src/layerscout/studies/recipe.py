@@ -33,52 +33,16 @@ AT = ("at", "state", "block", "epoch")
 PLACES = (*AT, "checkpoint")
 
 
-# What a table or a figure may show of a grid, by its verb; {score} is a key of a score.
-MEASURES: Mapping[str, Mapping[str, str]] = {
-    "tune": {
-        "metric": "the validation metric of the chosen epoch",
-        "metric_by_epoch": "the metric after every epoch",
-        "loss_by_epoch": "the validation loss after every epoch",
-        "majority": "the metric of always predicting the majority class",
-        "epoch": "the chosen epoch",
-        "seconds": "what the trial took",
-        "train_seconds": "training and validation alone",
-        "flops": "of the training, by count",
-        "share": "of full fine-tuning's FLOPs",
-        "inference_share": "of full fine-tuning's FLOPs",
-        "example_seconds": "inference time of an example, measured",
-        "parameters": "of the model that is left",
-        "trainable": "parameters that were trained",
-    },
-    "scan": {
-        "{score}": "the score of every state or block",
-        "rank:{score}": "its rank, 1 being the best",
-        "best:{score}": "its best state or block",
-        "smoothness:{score}": "ζ of its curve",
-        "pearson:{score}": "its correlation with the probe over states",
-        "spearman:{score}": "the same of their ranks",
-        "r_squared:{score}": "of the probe regressed on the score",
-        "slope:{score}": "of that line",
-        "deviation:{score}": "|rank now − rank at the start| averaged, at every checkpoint",
-    },
-    "compare": {
-        "contrast": "of the best split of a model's states into two clusters",
-        "split": "the last state of the lower cluster",
-        "same_state": "CKA of the same state of two seeds of a model",
-    },
-    "evaluate": {
-        "metric": "of the whole model",
-        "untuned": "with every state fed to the tuned head",
-        "tuned": "with the head tuned again at every state",
-        "tuned_original": "with a head tuned at every state of the untuned model",
-        "majority": "of the majority class",
-        "inference_seconds": "one pass over the validation examples, edits included",
-        "skip": "without a block, or a span of them",
-    },
-}
+# What a table or a figure may show of a grid, and what of a score, by its key. docs/study.md says
+# what they are, and of which verb.
+PLAIN = (
+    *("metric", "metric_by_epoch", "loss_by_epoch", "majority", "epoch", "seconds"),
+    *("train_seconds", "flops", "share", "inference_share", "example_seconds"),
+    *("parameters", "trainable", "contrast", "split", "same_state"),
+    *("untuned", "tuned", "tuned_original", "inference_seconds", "skip"),
+)
+SCORED = ("rank", "best", "smoothness", "pearson", "spearman", "r_squared", "slope", "deviation")
 
-_PLAIN = [name for by in MEASURES.values() for name in by if "{score}" not in name]
-_SCORED = [name for by in MEASURES.values() for name in by if name.endswith(":{score}")]
 _PLACES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("metric_by_epoch", "loss_by_epoch"), ("epoch",)),
     **dict.fromkeys(("same_state", "untuned", "tuned", "tuned_original"), ("state",)),
@@ -149,11 +113,9 @@ def _check_measures(value: str | list[str]) -> str | list[str]:
     for name in list_names(value):
         kind, colon, key = name.rpartition(":")
         known = key in SCORES or key in RETIRED  # studies that were run show these too
-        scored = known and (not colon or f"{kind}:{{score}}" in _SCORED)
-        if not scored and name not in _PLAIN:
-            raise ValueError(
-                str(make_unknown_error("measure", name, dict.fromkeys([*_PLAIN, *_SCORED])))
-            )
+        if name not in PLAIN and not (known and (not colon or kind in SCORED)):
+            names = (*PLAIN, *(f"{each}:{{score}}" for each in SCORED))
+            raise ValueError(str(make_unknown_error("measure", name, names)))
     return value
 
 

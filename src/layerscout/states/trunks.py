@@ -7,7 +7,6 @@ that Xie et al. 2022 leave to future work in App. C.1).
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -37,13 +36,6 @@ from layerscout.states.store import (
 
 # The one state of a text that is kept, where a head reads no more: a token's, or the mean of all.
 HeadToken = ReadToken | Literal["mean"]
-
-# How each precision is stored. NumPy has no bfloat16: its bits go as integers.
-_STORED = {
-    "float32": (torch.float32, np.float32),
-    "bfloat16": (torch.bfloat16, np.uint16),
-    "float16": (torch.float16, np.float16),
-}
 
 
 @dataclass(frozen=True)
@@ -119,6 +111,12 @@ class TrunkSource:
         return self.encoder.find_head_tokens(self.tokens, self.reads)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """What the numbers are stored in."""
+        dtype: torch.dtype = getattr(torch, self.encoder.precision)
+        return dtype
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(t, d) of the file."""
         return int(self.kept.sum()), self.encoder.model.config.hidden_size
@@ -130,13 +128,12 @@ class TrunkSource:
 
     def size_of(self, rows: Int64[np.ndarray, " b"]) -> int:
         """Count the bytes of the states of some texts."""
-        numbers = int(self.kept[rows].sum()) * self.shape[1]
-        return numbers * np.dtype(_STORED[self.encoder.precision][1]).itemsize
+        return int(self.kept[rows].sum()) * self.shape[1] * self.dtype.itemsize
 
     def states(self, rows: Int64[np.ndarray, " b"]) -> Float32[Tensor, "b T d"]:
         """Compute what `reader` would read, with the same rounding."""
         state = self._compute(rows) if self.reads is None else self._compute_read(rows)
-        return state.to(_STORED[self.encoder.precision][0]).float()
+        return state.to(self.dtype).float()
 
     def _compute_read(self, rows: Int64[np.ndarray, " b"]) -> Float[Tensor, "b 1 d"]:
         """Compute the states that the head reads, one of each text.
@@ -158,28 +155,24 @@ class TrunkSource:
         return take_tokens(state, self._places[rows])[:, None]
 
     def numbers(self, rows: Int64[np.ndarray, " b"]) -> np.ndarray:
-        """Compute what is kept of the texts as it is stored, (t of `rows`, d).
+        """Compute what is kept of the texts as it is stored, its bytes, (t of `rows`, _).
 
         If the device runs out of memory, the texts are run in two halves.
         """
 
         def compute(rows: np.ndarray) -> np.ndarray:
             state = self._compute(rows)
-            dtype, stored = _STORED[self.encoder.precision]
             real = np.arange(state.shape[1]) < self.kept[rows][:, None]
-            flat = state[torch.from_numpy(real).to(state.device)].to(dtype).cpu()
-            return flat.view(torch.uint8).numpy().view(stored)
+            flat = state[torch.from_numpy(real).to(state.device)].to(self.dtype).cpu()
+            return flat.view(torch.uint8).numpy()
 
         lengths, device = self.tokens.lengths, self.encoder.device
         return np.concatenate(run_in_halves(compute, rows, lengths, device))
 
     def reader(self, path: Path) -> Callable[[Int64[np.ndarray, " b"]], Tensor]:
         """Map the file and return a function that reads the states of some rows from it."""
-        dtype, stored = _STORED[self.encoder.precision]
-        mapped = np.memmap(path, dtype=stored, mode="r", shape=self.shape)
-        with warnings.catch_warnings():  # torch has no read-only tensors; this one is only read
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            numbers = torch.from_numpy(mapped).view(dtype)
+        # Copied on writing, which nobody does: torch has no tensors that can only be read.
+        numbers = torch.from_numpy(np.memmap(path, mode="c")).view(self.dtype).view(self.shape)
         kept, device = self.kept, self.encoder.device
         order = np.argsort(-self.tokens.lengths, kind="stable")
         starts = np.empty_like(kept)

@@ -23,6 +23,7 @@ from layerscout.studies import (
     TrialContext,
     estimate,
     estimates,
+    load_recipe,
     make_recipe,
     report,
     runners,
@@ -573,7 +574,7 @@ def test_an_estimate_counts_what_the_trials_will(small, tmp_path, copy):
 
 
 def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_path):
-    found = estimate("xie2022-table10", tmp_path)
+    found = estimate(load_recipe("xie2022-table10"), tmp_path)
     assert found.assumed == ("mnli", "roberta-large")
     tuned = [cell for cell in found.cells if cell.grid == "tuned"]
     plans = {cell.values["plan"]: found.trials[cell.trial.key] for cell in tuned}

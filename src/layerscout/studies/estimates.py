@@ -177,21 +177,17 @@ class Estimate:
 
 
 def estimate(
-    recipe: Recipe | str | Path,
+    recipe: Recipe,
     output: str | Path,
     *,
-    small: bool = False,
-    changes: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
     progress: bool | Show = True,
 ) -> Estimate:
     """Estimate what `study` would run and how long that takes, without running any of it.
 
     Args:
-        recipe: as for `study`, and so are the others.
+        recipe: what is studied.
         output: what has a record there costs nothing.
-        small: as for `study`.
-        changes: as for `study`.
         data: as for `study`.
         progress: show a bar on the terminal; or a function, which is called in its place with the
             stage of the work, how much of it is done, of how much, and a note.
@@ -199,7 +195,7 @@ def estimate(
     Raises:
         InputError: as `study`, but where a known task or a model of the papers is not at hand.
     """
-    recipe, context = open_study(recipe, output, small, changes, data, pretend=True)
+    context = open_study(output, data, pretend=True)
     planner = Planner(recipe, context)
     trials: dict[str, Trial] = {}
     models: dict[str, str] = {}

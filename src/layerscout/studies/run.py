@@ -113,7 +113,9 @@ def study(
         InputError: if the recipe, a model or data cannot be used as asked, or a record cannot be
             written.
     """
-    recipe, context = open_study(recipe, output, small, changes, data, cache_limit=cache_limit)
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, small=small, changes=changes)
+    context = open_study(output, data, cache_limit=cache_limit)
     backend = backend or Local(tuple(device.split(",")))
     planner = Planner(recipe, context)
     context.store.remove_stale_temporaries()
@@ -152,25 +154,14 @@ def study(
     return finished
 
 
-def open_study(
-    recipe: Recipe | str | Path,
-    output: str | Path,
-    small: bool,
-    changes: Mapping[str, Any] | None,
-    data: str | Path | None,
-    *,
-    cache_limit: int = DEFAULT_LIMIT,
-    pretend: bool = False,
-) -> tuple[Recipe, TrialContext]:
-    """Load a recipe and make the context of its trials; see `study` and `TrialContext`."""
-    if not isinstance(recipe, Recipe):
-        recipe = load_recipe(recipe, small=small, changes=changes)
+def open_study(output: str | Path, data: str | Path | None, **options: Any) -> TrialContext:
+    """Make the context of the trials of a study; see `study` and `TrialContext`."""
     folder = Path(output).expanduser()
     check_output_folder(folder)
     place = None if data is None else Path(data).expanduser()
     if place is not None and not place.is_dir():
         raise InputError(f"`data` must be a folder with tasks in it, got {place}")
-    return recipe, TrialContext(Store(folder), place, cache_limit=cache_limit, pretend=pretend)
+    return TrialContext(Store(folder), place, **options)
 
 
 def save_progress(study: Study) -> None:

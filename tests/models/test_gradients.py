@@ -17,7 +17,7 @@ from transformers import (
 from conftest import real
 from inputs import expect_refused
 from layerscout.data import Split, Task
-from layerscout.models import Encoder, fisher, gradient_scores, gradients
+from layerscout.models import Encoder, Gradients, gradients
 from layerscout.scores import SquaredGradientSums, label_vectors
 from reference import gradients as naive
 from reference.several import all_label_rows
@@ -26,6 +26,14 @@ from tuned import copied, differing
 
 LABELS = ("a", "b", "c")
 WORDS = " ".join(SENTENCES).split()
+
+
+def fisher(*given, mode="true", **options):
+    return Gradients(*given, **options).score_fisher(mode)
+
+
+def gradient_scores(*given, **options):
+    return Gradients(*given, **options).score_loss()
 
 
 def texts(n, seed=0):

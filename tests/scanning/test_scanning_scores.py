@@ -10,7 +10,7 @@ import torch
 import layerscout as ls
 from conftest import MODELS, real, whole_only
 from inputs import expect_refused
-from layerscout.models import Encoder, fisher
+from layerscout.models import Encoder, Gradients
 from layerscout.plans import ScanRequest
 from layerscout.scanning import GRADIENT_EXAMPLES, Scan
 from layerscout.scores import arrays
@@ -145,7 +145,7 @@ def test_scores_of_weights_and_gradients_are_those_of_their_modules(encoder, who
         expected = [weight_snr(block[f"{kind}.weight"]) for block in matrices]
         assert row == pytest.approx([None, *expected])
     held_out = telling_task().hold_out(0.1, 0).validation
-    expected = fisher(encoder, held_out, ("class 0", "class 1"))
+    expected = Gradients(encoder, held_out, ("class 0", "class 1")).score_fisher()
     assert whole.scores["fisher"].values == expected.values
     assert whole.scores["fisher"].details["rows"] == 30
 
@@ -331,10 +331,11 @@ def test_options_of_fisher_reach_it(encoder):
     for chosen, expected in {
         ScanRequest("fisher", fisher_mode="empirical"): {"mode": "empirical"},
         ScanRequest("fisher", as_released=True): {"mode": "as_released"},
-        ScanRequest("fisher", head_seeds=3): {"seeds": (0, 1, 2)},
+        ScanRequest("fisher", head_seeds=3): {"seeds": (0, 1, 2), "mode": "true"},
     }.items():
         score = scan(encoder, task, request=chosen).scores["fisher"]
-        computed = fisher(encoder, split, names, **expected)
+        mode = expected.pop("mode")
+        computed = Gradients(encoder, split, names, **expected).score_fisher(mode)
         assert score.values == computed.values
         assert score.values != plain.values
         assert score.details["spread"] == list(computed.spread)

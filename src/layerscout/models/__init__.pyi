@@ -64,10 +64,7 @@ from .formats import (
     check_formats as check_formats,
 )
 from .forward import park_embeddings as park_embeddings, resume_at as resume_at
-from .gradients import (
-    fisher as fisher,
-    gradient_scores as gradient_scores,
-)
+from .gradients import Gradients as Gradients
 from .heads import (
     Head as Head,
     choose_head_pooling as choose_head_pooling,

@@ -51,117 +51,8 @@ BACKWARD_TOKENS = 4096
 TINY = 1e-12
 
 
-def fisher(
-    encoder: Encoder,
-    split: Split,
-    labels: Sequence[str],
-    *,
-    kind: Kind = "classification",
-    mode: Mode = "true",
-    seeds: Sequence[int] = (0,),
-    max_length: int = MAX_LENGTH,
-    progress: Callable[[int, int], None] | None = None,
-) -> BlockScores:
-    """Score blocks by the diagonal of the Fisher information, √Σ_θ F_θθ² over a block's weights.
-
-    F_θθ = E_x E_y (∂ log p(y|x)/∂θ)²: gradients are squared example by example, then averaged.
-    With mode "true", y comes from the model: the expectation is exact for up to 10 labels (and for
-    regression), otherwise one label is drawn for each example. With mode "empirical", y is given.
-    Regression has a Gaussian of unit variance about the output, multiple choice a softmax over the
-    choices of an example. Several labels of an example are independent of each other, and exact for
-    up to 32. Padding is masked. Lodha et al. 2023, §3.1.
-
-    Args:
-        encoder: not changed.
-        split: the held-out examples; all of them are used.
-        labels: names of the classes or labels by id; not looked at for other kinds of tasks.
-        kind: of the task.
-        mode: where y comes from; or "as_released" for what the paper's released code computes: the
-            gradient of the given labels' raw logits (regression: of the output), and for a block
-            the sum over its tensors of the norm of each one's diagonal. That code also let the
-            padding take part, read one example all over, and gave the model no token types, so
-            that both texts of a pair were read as the first one; these faults are not repeated.
-        seeds: of the random part of the head, and of the labels drawn.
-        max_length: tokens that are kept of an input.
-        progress: called with how many examples are done, and of how many.
-
-    Raises:
-        InputError: if not one choice of an example is right, or the device's memory does not hold
-            a batch.
-    """
-    work = _GradientBatches(encoder, split, labels, kind, mode, seeds, max_length, progress)
-    amounts = []
-    for seed in seeds:
-        model, weights = work.make_model(seed)
-        sums = SquaredGradientSums.of(model, list(weights))
-        # Numbers from 0 to 1 that draw labels: of each example or word, or of several, each.
-        of_each = (len(labels),) if work.several else ()
-        draws = np.random.default_rng(seed).random((work.tokens.outputs, *of_each))
-        with _refusing_too_large(encoder):
-            for rows in work.batches:
-                sums.add(partial(work.logits, model), partial(work.vectors, draws=draws), rows)
-        mean_squares = {name: total / work.examples for name, total in sums.sums.items()}
-        amounts.append({name: sum_squares(F) for name, F in mean_squares.items()})
-    return work.score(
-        amounts,
-        sum_of_roots if mode == "as_released" else root_of_sum,
-        notes=work.list_notes(),
-    )
-
-
-def gradient_scores(
-    encoder: Encoder,
-    split: Split,
-    labels: Sequence[str],
-    *,
-    kind: Kind = "classification",
-    keys: Sequence[str] = ("gradient_norm", "saliency"),
-    seeds: Sequence[int] = (0,),
-    max_length: int = MAX_LENGTH,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, BlockScores]:
-    """Score blocks by the gradient g of the mean loss over all examples, from one backward pass.
-
-    "gradient_norm" is ‖g‖₂ over a block's weights, "saliency" Σ_θ |g_θ θ|. The loss is −log p of
-    the given labels, with p as for `fisher`: cross-entropy (of several labels their sum), or half
-    the squared error.
-
-    Args:
-        encoder: not changed.
-        split: the held-out examples; all of them are used.
-        labels: names of the classes or labels by id; not looked at for other kinds of tasks.
-        kind: of the task.
-        keys: of scores with the source "gradients", but for that of `fisher`.
-        seeds: of the random part of the head.
-        max_length: tokens that are kept of an input.
-        progress: called with how many examples are done, and of how many.
-
-    Returns:
-        The scores by key.
-
-    Raises:
-        InputError: as `fisher`.
-    """
-    work = _GradientBatches(encoder, split, labels, kind, "empirical", seeds, max_length, progress)
-    amounts: dict[str, list[dict[str, float]]] = {key: [] for key in keys}
-    for seed in seeds:
-        model, weights = work.make_model(seed)
-        for weight in weights.values():
-            weight.requires_grad_()
-        with _refusing_too_large(encoder):
-            for rows in work.batches:
-                logits = work.logits(model, rows)
-                (v,) = work.vectors(logits, rows)  # of log p, which the loss is the negative of
-                torch.autograd.backward(logits, -v / work.examples)
-        known = [(name, w.detach(), w.grad) for name, w in weights.items() if w.grad is not None]
-        for key in keys:
-            compute = SCORES[key].compute
-            amounts[key].append({name: compute(w, g) for name, w, g in known})
-    return {key: work.score(amounts[key], SCORES[key].combine) for key in keys}
-
-
-class _GradientBatches:
-    """Examples in batches, and which gradients of their logits are wanted.
+class Gradients:
+    """Held-out examples in batches, whose gradients score the blocks of a model under its heads.
 
     An example is C rows of the split: one, or its choices. Its logits are one for each label or
     for each choice; for regression, a single one. Where it may have several labels, each of them is
@@ -175,29 +66,39 @@ class _GradientBatches:
         exact: up to how many labels the sum over them is exact.
         batches: rows of the examples of each batch, (e, C).
         examples: how many there are.
-        total: the same, counted once for each head.
-        done: of these, those gone through.
+        rule: where labels come from.
+        done: the examples gone through, counted once for each head.
         certain: of those, the examples of which one label (of several, each) is as good as certain
             to the model.
     """
+
+    rule: Mode
+    done: int
+    certain: int
 
     def __init__(
         self,
         encoder: Encoder,
         split: Split,
         labels: Sequence[str],
-        kind: Kind,
-        rule: Mode,
-        seeds: Sequence[int],
-        max_length: int,
-        progress: Callable[[int, int], None] | None,
+        *,
+        kind: Kind = "classification",
+        seeds: Sequence[int] = (0,),
+        max_length: int = MAX_LENGTH,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Tokenise and batch the examples; see `fisher`.
+        """Tokenise and batch the examples.
 
-        Raises:
-            InputError: if not one choice of an example is right.
+        Args:
+            encoder: not changed.
+            split: the held-out examples; all of them are used.
+            labels: names of the classes or labels by id; not looked at for other kinds of tasks.
+            kind: of the task.
+            seeds: of the random part of the head, and of the labels drawn.
+            max_length: tokens that are kept of an input.
+            progress: called with how many examples are done, and of how many.
         """
-        self.encoder, self.split, self.kind, self.rule = encoder, split, kind, rule
+        self.encoder, self.split, self.kind, self.seeds = encoder, split, kind, seeds
         self.progress = progress
         self.tokens = encoder.tokenize_split(split, max_length=max_length)
         one = kind in ("regression", "multiple_choice")
@@ -208,14 +109,90 @@ class _GradientBatches:
             self.exact = 1
         budget, self.batches = min(encoder.token_budget, BACKWARD_TOKENS), list[Rows]()
         for rows in _rows_of_examples(split, kind, len(self.tokens)):
-            if kind == "multiple_choice" and rule != "true":
-                check_choices(split.labels[rows])
             longest = self.tokens.lengths[rows].max(axis=1)
             at_once = max(1, budget // rows.shape[1])
             self.batches += [rows[at] for at in batch_by_length(longest, at_once)]
         self.examples = sum(map(len, self.batches))
-        self.total = self.examples * len(seeds)
-        self.done = self.certain = 0
+
+    def score_fisher(self, mode: Mode = "true") -> BlockScores:
+        """Score blocks by the diagonal of the Fisher information, √Σ_θ F_θθ² over their weights.
+
+        F_θθ = E_x E_y (∂ log p(y|x)/∂θ)²: gradients are squared example by example, then averaged.
+        With mode "true", y comes from the model: the expectation is exact for up to 10 labels (and
+        for regression), otherwise one label is drawn for each example. With mode "empirical", y is
+        given. Regression has a Gaussian of unit variance about the output, multiple choice a
+        softmax over the choices of an example. Several labels of an example are independent of each
+        other, and exact for up to 32. Padding is masked. Lodha et al. 2023, §3.1.
+
+        Args:
+            mode: where y comes from; or "as_released" for what the paper's released code computes:
+                the gradient of the given labels' raw logits (regression: of the output), and for a
+                block the sum over its tensors of the norm of each one's diagonal. That code also
+                let the padding take part, read one example all over, and gave the model no token
+                types, so that both texts of a pair were read as the first one; these faults are not
+                repeated.
+
+        Raises:
+            InputError: if not one choice of an example is right, or the device's memory does not
+                hold a batch.
+        """
+        self._begin(mode)
+        amounts = []
+        for seed in self.seeds:
+            model, weights = self.make_model(seed)
+            sums = SquaredGradientSums.of(model, list(weights))
+            # Numbers from 0 to 1 that draw labels: of each example or word, or of several, each.
+            of_each = (len(self.outputs),) if self.several else ()
+            draws = np.random.default_rng(seed).random((self.tokens.outputs, *of_each))
+            with _refusing_too_large(self.encoder):
+                for rows in self.batches:
+                    sums.add(partial(self.logits, model), partial(self.vectors, draws=draws), rows)
+            mean_squares = {name: total / self.examples for name, total in sums.sums.items()}
+            amounts.append({name: sum_squares(F) for name, F in mean_squares.items()})
+        combine = sum_of_roots if mode == "as_released" else root_of_sum
+        return self.score(amounts, combine, self.list_notes())
+
+    def score_loss(
+        self, keys: Sequence[str] = ("gradient_norm", "saliency")
+    ) -> dict[str, BlockScores]:
+        """Score blocks by the gradient g of the mean loss over all examples, from one pass back.
+
+        "gradient_norm" is ‖g‖₂ over a block's weights, "saliency" Σ_θ |g_θ θ|. The loss is −log p
+        of the given labels, with p as for `score_fisher`: cross-entropy (of several labels their
+        sum), or half the squared error.
+
+        Args:
+            keys: of scores with the source "gradients", but for that of `fisher`.
+
+        Returns:
+            The scores by key.
+
+        Raises:
+            InputError: as `score_fisher`.
+        """
+        self._begin("empirical")
+        amounts: dict[str, list[dict[str, float]]] = {key: [] for key in keys}
+        for seed in self.seeds:
+            model, weights = self.make_model(seed)
+            for weight in weights.values():
+                weight.requires_grad_()
+            with _refusing_too_large(self.encoder):
+                for rows in self.batches:
+                    logits = self.logits(model, rows)
+                    (v,) = self.vectors(logits, rows)  # of log p, which the loss is the negative of
+                    torch.autograd.backward(logits, -v / self.examples)
+            known = [(n, w.detach(), w.grad) for n, w in weights.items() if w.grad is not None]
+            for key in keys:
+                compute = SCORES[key].compute
+                amounts[key].append({name: compute(w, g) for name, w, g in known})
+        return {key: self.score(amounts[key], SCORES[key].combine) for key in keys}
+
+    def _begin(self, rule: Mode) -> None:
+        """Count anew, with labels by a rule, for which one choice of each example must be right."""
+        self.rule, self.done, self.certain = rule, 0, 0
+        if self.kind == "multiple_choice" and rule != "true":
+            for rows in _rows_of_examples(self.split, self.kind, len(self.tokens)):
+                check_choices(self.split.labels[rows])
 
     def make_model(self, seed: int) -> tuple[Any, dict[str, nn.Parameter]]:
         """Make the whole model, which shares its weights with the encoder; list those of blocks."""
@@ -247,7 +224,7 @@ class _GradientBatches:
         z = logits.detach().cpu().double()
         self.done += len(z)
         if self.progress is not None:
-            self.progress(self.done, self.total)
+            self.progress(self.done, self.examples * len(self.seeds))
         labels = torch.from_numpy(self.split.labels)
         if self.kind == "regression":
             errors = labels[rows] - z

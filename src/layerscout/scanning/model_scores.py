@@ -123,28 +123,24 @@ def read_states(states: States) -> np.ndarray:
 
 def score_gradients(context: ScanContext, _: Sampled) -> dict[str, Score]:
     """Score blocks by gradients on held-out examples, drawn once for all such scores."""
-    from layerscout.models import fisher, gradient_scores, note_classes
+    from layerscout.models import Gradients, note_classes
 
     task, request, extractor = context.task, context.request, context.extractor
     keys, split = context.select("gradients"), _draw_gradient_rows(context)
-    shared: dict[str, Any] = {
-        "kind": task.kind,
-        "seeds": range(request.seed, request.seed + request.head_seeds),
-        "max_length": extractor.max_length,
-    }
+    gradients = Gradients(
+        extractor.encoder,
+        split,
+        task.labels,
+        kind=task.kind,
+        seeds=range(request.seed, request.seed + request.head_seeds),
+        max_length=extractor.max_length,
+        progress=partial(extractor.show, "gradients"),
+    )
     by_key: dict[str, BlockScores] = {}
     if "fisher" in keys:
-        by_key["fisher"] = fisher(
-            extractor.encoder,
-            split,
-            task.labels,
-            mode=request.fisher_rule,
-            progress=partial(extractor.show, "Fisher information"),
-            **shared,
-        )
+        by_key["fisher"] = gradients.score_fisher(request.fisher_rule)
     if others := [key for key in keys if key != "fisher"]:
-        shared |= {"keys": others, "progress": partial(extractor.show, "gradients")}
-        by_key |= gradient_scores(extractor.encoder, split, task.labels, **shared)
+        by_key |= gradients.score_loss(others)
     notes = {}
     if task.labels and task.kind != "multiple_choice":  # where outputs have names; said once
         notes[keys[0]] = note_classes(extractor.encoder, task.labels, task.kind, request.seed)

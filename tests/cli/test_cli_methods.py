@@ -433,6 +433,7 @@ def test_the_first_process_decides_whether_the_free_head_is_kept(run, tmp_path, 
     labels = np.arange(80) % 2
     pd.DataFrame({"text": texts_of(labels, 0.7, 0), "label": labels}).to_csv(data)
     options = ("tune", calm, data, "--epochs", 1, "--learning-rate", "1e-9", "--test", data)
+    options += ("--head-end", "trained")
     assert run(*options, "-q", "-o", tmp_path / "one")[0] == 0
     done = launch(tmp_path, DOUBTING, (*options, "-o", tmp_path / "two"), cache)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from layerscout.data import Task, evaluate, find_difference
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.reporting import describe_free, suggest_step, tabulate_by_name
 from layerscout.tuning import tune
-from layerscout.tuning.free import is_better
+from layerscout.tuning.free import is_better, is_trusted
 from tiny import tiny_checkpoint
 from tuned import load, task_of
 
@@ -33,6 +33,31 @@ IDLE = {"progress": False, "epochs": 1, "learning_rate": 1e-9}
 )
 def test_what_is_better_than_the_free_head(difference, interval, losses, better):
     assert is_better(difference, interval, losses) is better
+
+
+@pytest.mark.parametrize(
+    ("loss", "folds", "interval", "trusted"),
+    [
+        ("contrastive", 2, (-0.2, 0.1), True),
+        ("contrastive", 2, (-0.2, -0.01), False),
+        ("contrastive", 2, None, False),
+        ("contrastive", 1, (-0.2, 0.1), False),
+        (None, 2, (-0.2, 0.1), False),
+    ],
+)
+def test_few_rows_that_were_contrasted_have_to_be_clearly_behind(loss, folds, interval, trusted):
+    assert is_trusted(loss, folds, interval) is trusted
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_auto_keeps_a_training_of_few_rows_unless_it_is_clearly_behind(bert, monkeypatch, behind):
+    monkeypatch.setattr("layerscout.tuning.free.is_better", lambda *_: False)
+    if behind:
+        monkeypatch.setattr("layerscout.tuning.free.is_trusted", lambda *_: False)
+    content = tune(bert, task_of(30), "auto", **IDLE).content
+    assert content["free"]["kept"] is behind and content["settings"]["loss"] == "contrastive"
+    said = "the free head is kept, solved" if behind else "it is kept, since trainings of few"
+    assert said in describe_free(content)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "several"])
@@ -154,5 +179,5 @@ def test_what_only_the_training_can_have_keeps_it(asked, tmp_path):
 
 def test_a_decoder_is_compared_with_the_head_that_its_family_has(tmp_path):
     encoder, task = load(tmp_path / "gpt2", "gpt2"), task_of(held=30)
-    free = tune(encoder, task, "auto", **IDLE).content["free"]
+    free = tune(encoder, task, "auto", **IDLE, head_end="trained").content["free"]
     assert free["kept"] and free["examples"] == 30

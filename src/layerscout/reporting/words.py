@@ -258,7 +258,9 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
     if free["better"]:
         return f"The training is better than the free head, solved without it: {found}."
     kept = "--plan head:best has that head"
-    if free["kept"]:
+    if free.get("trusted"):
+        kept = "it is kept, since trainings of few examples were ahead on other tasks"
+    elif free["kept"]:
         kept = f"so the free head is kept, solved on all {content['solved']['examples']:,}"
     return f"The training is no better than the free head, solved without it: {found}; {kept}."
 

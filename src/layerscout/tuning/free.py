@@ -13,7 +13,7 @@ import numpy as np
 from layerscout.data import evaluate, find_difference, make_targets
 from layerscout.errors import InputError
 from layerscout.models import TrainableModel, check_formats, round_weights
-from layerscout.plans import FULL, Choice, Plan
+from layerscout.plans import FULL, Choice, Loss, Plan
 from layerscout.progress import Show
 from layerscout.states import follow_first
 from layerscout.tuning.judging import find_thresholds, judge_validation, load_kept
@@ -89,8 +89,9 @@ def settle_kept(
 ) -> Settled:
     """Settle what is kept: what was trained, or with `auto` the free head if that is as good.
 
-    What was asked for by name is kept in any case, and so is what alone can have a format, the
-    family's classifier or a shorter precision that was asked for.
+    Of few rows, the training unless that is clearly worse; see `is_trusted`. What was asked for by
+    name is kept in any case, and so is what alone can have a format, the family's classifier or a
+    shorter precision that was asked for.
     """
     running, watch = hooks.running, hooks.watch
     trainable, model = load_kept(tuning, tuned[0])
@@ -110,6 +111,8 @@ def settle_kept(
         trained = replace(trained, free=free, pooled=pooled)
         if free["better"] or not may_keep_free(tuning, running):
             return trained
+        if is_trusted(tuning.settings.loss, free["folds"], free["interval"]):
+            return replace(trained, free={**free, "trusted": True})
         tuning = keep_free(tuning)
         with watch.measure("solve"):
             head = (
@@ -215,6 +218,24 @@ def _compare(
         "kept": False,
         "seconds": pooled.seconds + perf_counter() - started,
     }
+
+
+def is_trusted(loss: Loss | None, folds: int, interval: tuple[float, float] | None) -> bool:
+    """Return whether a training is kept that its halves do not show to be better.
+
+    It is if few rows were contrasted, unless it is clearly behind. A half sees half the rows: on 20
+    cells (five tasks with MiniLM, one with mpnet-base, 16 to 256 rows) the difference on halves was
+    off by 4 to 7 points, beyond the noise of their rows, from that on other rows, which was 7.6 on
+    average, and −0.2 at worst. What `is_better` keeps gained 7.2 points there, with this 7.4. Drawn
+    about the gains of 29 cells with that noise, halves of 16 to 64 rows keep 6.6 to 7.2 of 8.0
+    points by `is_better`, and 7.9 with this. Nothing lost two points.
+
+    Args:
+        loss: that the training lowered.
+        folds: by which it is judged; a single one if by validation rows.
+        interval: of how far its metric is above the head's; None where there is none.
+    """
+    return loss == "contrastive" and folds > 1 and interval is not None and interval[1] >= 0
 
 
 def is_better(

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import pytest
 from test_solved_heads import task_by_words
@@ -16,6 +17,7 @@ from layerscout.tuning import RunOptions, free, limiting, machine, run, stages, 
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stepping import Stepper
 from layerscout.tuning.timing import Speed, estimate, estimate_run
+from tuned import task_of
 
 MODULES = (free, limiting, machine, run, stages, timing)
 OPTIONS = {"batch_size": 8, "epochs": 5, "learning_rate": 1e-3, "progress": False}
@@ -127,6 +129,20 @@ def test_stages_are_estimated_by_their_rows(bert):
     # Each reads all rows in the end, and its own for the head that it starts with.
     wanted = [training + validation + share * training for share in (0.5, 0.5, 1)]
     assert [run.start for run in runs] == pytest.approx(wanted)
+
+
+def test_what_a_first_call_imports_is_no_time_of_solving(bert, monkeypatch):
+    tuning = resolve(TuneRequest(plan="head:2"), bert, task_of(), None, 0, False)
+    late, calls = [0], []
+
+    def calibrate(y, logits):
+        late[0] += 10 if calls else 1000
+        calls.append(logits)
+        return 1.0
+
+    monkeypatch.setattr("layerscout.scores.calibrate", calibrate)
+    monkeypatch.setattr(timing, "perf_counter", lambda: perf_counter() + late[0])
+    assert 10 <= timing.time_work(tuning, tuning.plans[0], RunOptions()).fit < 20
 
 
 @pytest.mark.parametrize("options", [{"loss": "contrastive"}, {"accumulation": 2}])

@@ -29,10 +29,10 @@ HELD, NOT_HELD, UNCLEAR = "held", "not held", "unclear"
 class Claim:
     """What a paper says, and what the values say to it."""
 
-    recipe: str
     text: str
     verdict: str
     numbers: str
+    recipe: str = ""
 
 
 def above(found: Mean, limit: float = 0.0) -> str:
@@ -59,10 +59,10 @@ def everywhere(flags: Iterable[bool]) -> str:
     return HELD if all(listed) else NOT_HELD if not any(listed) else UNCLEAR
 
 
-def by_task(name: str, text: str, cases: Sequence[tuple[bool, str]], start: str = "") -> Claim:
+def by_task(text: str, cases: Sequence[tuple[bool, str]], start: str = "") -> Claim:
     """Judge a claim by every task: whether it is so there, and in which numbers."""
     return Claim(
-        name, text, everywhere(so for so, _ in cases), start + "; ".join(line for _, line in cases)
+        text, everywhere(so for so, _ in cases), start + "; ".join(line for _, line in cases)
     )
 
 
@@ -146,14 +146,13 @@ def agreement(frame: pd.DataFrame, key: str) -> dict[Any, float]:
     return toward(values(frame, f"pearson:{key}", ("model", "task")), SCORES[key].better)
 
 
-def predicts(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def predicts(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge whether ν goes with probing."""
     ratio = agreement(frame, "variability_ratio")
     predicted = average(list(ratio.values()))
     if predicted.high is not None:  # which Student's t puts beyond what a correlation can be
         predicted = replace(predicted, high=min(1.0, predicted.high))
     yield Claim(
-        name,
         "ν predicts probing: the lower ν of a state, the better its probe",
         above(predicted),
         f"r towards better probes {told(predicted, PAIRS)}: "
@@ -161,9 +160,9 @@ def predicts(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     )
 
 
-def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def scores(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge which score goes with probing."""
-    yield from predicts(name, frame)
+    yield from predicts(frame)
     ratio, cca, rank, debiased = (
         agreement(frame, key)
         for key in ("variability_ratio", "cca", "numerical_rank", "variability_ratio_debiased")
@@ -175,28 +174,22 @@ def scores(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     ):
         common = [key for key in better if key in worse]
         one = average([better[key] - worse[key] for key in common])
-        yield Claim(
-            name,
-            text,
-            above(one),
-            f"r towards better probes is higher by {told(one, PAIRS)}",
-        )
+        yield Claim(text, above(one), f"r towards better probes is higher by {told(one, PAIRS)}")
 
 
-def pooling(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def pooling(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge which pooling gives the smoother curve."""
     found = values(frame, "smoothness:variability_ratio", ("model", "task", "pooling"))
     gains = [found[m, t, "cls"] - value for (m, t, p), value in found.items() if p == "mean"]
     one = average(gains)
     yield Claim(
-        name,
         "ν over states is smoother for the mean of the tokens than for the first token",
         above(one),
         f"ζ lower by {told(one, PAIRS)}, lower in {sum(g > 0 for g in gains)} of them",
     )
 
 
-def strategies(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def strategies(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge plans by ℓ*."""
     few = range(1, 4)
     for text, pairs, judge in (
@@ -219,17 +212,17 @@ def strategies(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         (f"(1, ℓ*, ℓ*) is near full fine-tuning (±{NEAR})", [("best-down:all@best", "full")], near),
     ):
         if (one := gain(frame, pairs)) is not None:
-            yield Claim(name, text, judge(one), f"difference {told(one, PAIRS)}")
+            yield Claim(text, judge(one), f"difference {told(one, PAIRS)}")
 
 
-def adapters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def adapters(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge the same plans where adapters are trained, in all blocks too."""
-    for claim in strategies(name, frame):
+    for claim in strategies(frame):
         text = claim.text.replace("full fine-tuning", "adapters in all blocks")
         yield replace(claim, text=f"with adapters, {text}")
 
 
-def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def middle(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge ℓ* against the middle."""
     pairs = [
         (f"best-down:{k}@{head}", f"middle-down:{k}@{head.replace('best', 'middle')}")
@@ -238,17 +231,17 @@ def middle(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     ]
     if (one := gain(frame, pairs)) is not None:
         text = f"difference {told(one, f'{PAIRS} where the two differ')}"
-        yield Claim(name, "blocks at ℓ* beat blocks at the middle state", above(one), text)
+        yield Claim("blocks at ℓ* beat blocks at the middle state", above(one), text)
 
 
-def deberta(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def deberta(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge ν and the strategies by one block, on the model that the recipe is given."""
-    yield from predicts(name, frame)
-    yield from strategies(name, frame)
-    yield from middle(name, frame)
+    yield from predicts(frame)
+    yield from strategies(frame)
+    yield from middle(frame)
 
 
-def costs(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def costs(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what strategies cost, on a task each."""
     measures = ("train_seconds", "inference_share", "parameters", "trainable")
     found = {key: values(frame, key, ("task", "plan"), grid="tuned") for key in measures}
@@ -278,7 +271,7 @@ def costs(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
                 for key, value in share.items()
             )
             cases.append((all(value < 1 for value in share.values()), f"{task}: {told_all}"))
-        yield by_task(name, text, cases)
+        yield by_task(text, cases)
 
 
 # What the recipe calls samples with as many examples of every class.
@@ -306,7 +299,7 @@ def lowest(found: Mapping[int, float]) -> int:
     return int(min(found, key=found.__getitem__))
 
 
-def imbalance(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def imbalance(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge ν by how skewed the classes are; in all samples but p = 0.05 it is 0.1 or more."""
     alike, best, moves = [], [], []
     papyan = drawn_curves(frame, "nc1", first=EVEN)
@@ -329,21 +322,19 @@ def imbalance(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         ]
         moves.append((moved[0] < moved[1], f"{task}: {moved[0]:.2f}, for Papyan's {moved[1]:.2f}"))
     yield by_task(
-        name,
         "the curve of ν over states is preserved if the smallest class has p ≥ 0.1 (r of 0.9 or "
         "more with the curve of balanced classes)",
         alike,
     )
-    yield by_task(name, "the state with the lowest ν stays the same if p ≥ 0.1", best)
+    yield by_task("the state with the lowest ν stays the same if p ≥ 0.1", best)
     yield by_task(
-        name,
         "ν moves less with imbalance than the form of Papyan et al. (mean absolute log ratio to "
         "balanced classes)",
         moves,
     )
 
 
-def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def scarcity(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge ν by the number of examples."""
     for key, ours in (
         ("variability_ratio", ""),
@@ -364,14 +355,13 @@ def scarcity(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             first = away[fewer[0]]
             cases.append((first is not None and first <= 0.1, line))
         yield by_task(
-            name,
             f"{ours}ν of a few thousand examples equals that of many (5,000 and 20,000 of SST-2, "
             "3,750 and 12,000 of MNLI, one draw each; within 10 % at every state)",
             cases,
         )
 
 
-def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def after_tuning(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to ν."""
     cases = []
     before, after = (
@@ -384,7 +374,6 @@ def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         line = f"{task}: ×{np.exp(lower):.2f} in the lower half, ×{np.exp(upper):.2f} in the upper"
         cases.append((upper < 0 and upper < lower, line))
     yield by_task(
-        name,
         "tuning lowers ν of the upper states more than of the lower ones (on the training rows)",
         cases,
     )
@@ -393,7 +382,7 @@ def after_tuning(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
 # --- Phang et al. 2021 ---------------------------------------------------------------------------
 
 
-def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def truncated(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuned models lose without some of their blocks."""
     whole = values(frame, "metric", ("task",), grid="evaluated")
     untuned, tuned, original, skips = (
@@ -406,7 +395,6 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         good = [untuned[task][at] >= value - NEAR for at in cut]
         spared[task] = (good.index(False) if False in good else len(good), len(cut))
     yield Claim(
-        name,
         f"top blocks of a tuned model can be removed without further tuning (−{NEAR})",
         everywhere(number > 0 for number, _ in spared.values()),
         ", ".join(
@@ -427,7 +415,6 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             )
         )
     yield by_task(
-        name,
         f"heads on the tuned model (TUNED) are more than {NEAR} above heads on the original one "
         "(TUNEDORIG)",
         cases,
@@ -442,14 +429,13 @@ def truncated(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         )
         cases.append((lost[1] > lost[worst], line))
     yield by_task(
-        name,
         "skipping block 1 hurts more than skipping any other (the paper: on some tasks, CoLA among "
         "them)",
         cases,
     )
 
 
-def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def clusters(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what tuning does to the similarity of states."""
     cases = []
     for task, found in by_first(values(frame, "contrast", ("task", "at"))).items():
@@ -462,7 +448,6 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             )
         )
     yield by_task(
-        name,
         "tuning creates two clusters of states (the contrast of the best split in two grows, as it "
         "also would if states merely drifted)",
         cases,
@@ -471,17 +456,13 @@ def clusters(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     for task, same in by_first(values(frame, "same_state", ("task", "at"))).items():
         _, upper = halves(same)
         cases.append((min(upper) >= 0.8, f"{task}: {span(upper)}"))
-    yield by_task(
-        name,
-        "the upper states of two seeds agree (CKA of each 0.8 or more)",
-        cases,
-    )
+    yield by_task("the upper states of two seeds agree (CKA of each 0.8 or more)", cases)
 
 
 # --- Tamkin et al. 2020 --------------------------------------------------------------------------
 
 
-def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def incremental(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge pretrained blocks by transfer and by probing."""
     # At base size two grids have the same number of examples, and so some of the same trials.
     frame = frame.drop_duplicates(["trial", "measure", "at"])
@@ -509,19 +490,17 @@ def incremental(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         )
         gains.append((low[-1] > low[0], f"{task}: {line}"))
     yield by_task(
-        name,
         "probes agree with transfer when there is little data, and less when there is more",
         transfer,
     )
     yield by_task(
-        name,
         "the lower half of the pretrained blocks matters more with more data",
         gains,
         "gain over no pretrained block: ",
     )
 
 
-def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def permutation(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge pretrained blocks in another order."""
     shuffled = by_first(values(frame, "metric", ("task", "permutation"), grid="tuned"))
     ends = by_first(values(frame, "metric", ("task", "kept"), grid="ends"))
@@ -539,7 +518,6 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             line += ", the two differ too little to judge"
         lines.append(line)
     yield Claim(
-        name,
         "a model with shuffled blocks is closer to a random one than to itself",
         everywhere(share < 0.5 for share in shares),
         "; ".join(lines),
@@ -548,14 +526,13 @@ def permutation(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
     clear = [one.pearson for one in agreed if one.pearson_p < 0.05]
     verdict = everywhere(r > 0 for r in clear) if len(clear) == len(agreed) else UNCLEAR
     yield Claim(
-        name,
         "the same orders are good for all tasks (ρ > 0, p < 0.05)",
         verdict,
         "; ".join(f"{one.pair}: r = {one.pearson:.2f}, p = {one.pearson_p:.2f}" for one in agreed),
     )
 
 
-def localized(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def localized(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge where three pretrained blocks help most."""
     cases = []
     metrics = values(frame, "metric", ("task", "change", "first"), grid="tuned")
@@ -573,13 +550,12 @@ def localized(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             )
         cases.append((all(flags), f"{task}: {', '.join(lines)}"))
     yield by_task(
-        name,
         "three early pretrained blocks help more than three late ones (kept, and reinitialised)",
         cases,
     )
 
 
-def longer(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def longer(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what more than three epochs bring."""
     found = values(frame, "metric_by_epoch", ("examples", "task", "kept", "at"))
     few, *_, many = sorted({examples for examples, *_ in found})
@@ -593,7 +569,6 @@ def longer(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
             if (examples, at) == (size, last)
         }
         yield by_task(
-            name,
             text,
             [
                 ((gain >= NO_HELP) == (size == few), f"{case}: {format_rounded(gain)}")
@@ -603,7 +578,7 @@ def longer(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         )
 
 
-def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def single(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge what re-initialising a single block does."""
     found = values(frame, "metric", ("edits", "seed"))
     seeds = sorted({seed for _, seed in found})
@@ -614,14 +589,13 @@ def single(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         [mean(found[edit, seed] - found["none", seed] for edit in edits) for seed in seeds]
     )
     yield Claim(
-        name,
         f"re-initialising one block does no harm (±{NEAR}, each)",
         everywhere(value >= -NEAR for value in lost.values()),
         f"difference {told(one, 'seeds')}; the most with {worst}, {format_rounded(lost[worst])}",
     )
 
 
-def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
+def helps(frame: pd.DataFrame, axis: str, text: str) -> Claim:
     """Judge whether a setting helps re-initialised blocks."""
     found = values(frame, "metric", (axis, "task", "kept", "seed"))
     usual, other = sorted({key[0] for key in found})
@@ -629,7 +603,6 @@ def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
     gains = by_first({(key[0], key): found[(other, *key)] - found[(usual, *key)] for key in both})
     one = average([mean(some.values()) for some in gains.values()])
     return Claim(
-        name,
         f"{text} (by {NO_HELP} or more)",
         {HELD: NOT_HELD, NOT_HELD: HELD}.get(above(one, NO_HELP), UNCLEAR),
         f"difference {told(one, 'tasks')}: "
@@ -637,62 +610,50 @@ def helps(name: str, frame: pd.DataFrame, axis: str, text: str) -> Claim:
     )
 
 
-def rate(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def rate(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge a higher rate for re-initialised blocks."""
-    yield helps(
-        name,
-        frame,
-        "reinit_rate_factor",
-        "5 times the rate does not help re-initialised blocks",
-    )
+    yield helps(frame, "reinit_rate_factor", "5 times the rate does not help re-initialised blocks")
 
 
-def norms(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def norms(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge whether to keep the norms of re-initialised blocks."""
-    yield helps(
-        name, frame, "keep_layer_norm", "keeping the norms does not help re-initialised blocks"
-    )
+    yield helps(frame, "keep_layer_norm", "keeping the norms does not help re-initialised blocks")
 
 
 # --- Lodha et al. 2023 ---------------------------------------------------------------------------
 
 
-def layers(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def layers(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge the k blocks with the most Fisher information."""
-    yield from best_blocks(name, frame, "")
+    yield from best_blocks(frame, "")
 
 
-def released(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def released(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge the same where embeddings are trained in every run, as published."""
-    yield from best_blocks(name, frame, "emb+")
+    yield from best_blocks(frame, "emb+")
 
 
-def best_blocks(name: str, frame: pd.DataFrame, start: str) -> Iterator[Claim]:
+def best_blocks(frame: pd.DataFrame, start: str) -> Iterator[Claim]:
     """Judge plans of the best blocks and of the worst, whose names begin with `start`."""
     found = values(frame, "metric", ("task", "plan"))
     close, alone = (
         {t: v - found[t, other] for (t, one), v in found.items() if one == plan}
-        for plan, other in (
-            (f"{start}rank:5", "full"),
-            (f"{start}rank:1", f"{start}rank-bottom:1"),
-        )
+        for plan, other in ((f"{start}rank:5", "full"), (f"{start}rank:1", f"{start}rank-bottom:1"))
     )
     one = average([*close.values()])
     yield Claim(
-        name,
         f"the 5 best blocks are within {NEAR} of full fine-tuning",
         near(one),
         f"difference {told(one, 'tasks')}: "
         + ", ".join(f"{task} {format_rounded(v)}" for task, v in close.items()),
     )
     yield by_task(
-        name,
         "the best block alone beats the worst alone",
         [(v > 0, f"{task}: by {format_rounded(v)}") for task, v in alone.items()],
     )
 
 
-def ranks(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
+def ranks(frame: pd.DataFrame) -> Iterator[Claim]:
     """Judge whether Fisher ranks last."""
     found = values(frame, "deviation:fisher", ("grid", "task", "at"))
     blocks = int(frame["blocks"].max())
@@ -702,7 +663,6 @@ def ranks(name: str, frame: pd.DataFrame) -> Iterator[Claim]:
         tasks = dict.fromkeys(task for task, _ in moves)
         last = {task: moves[task, max(at for t, at in moves if t == task)] for task in tasks}
         yield Claim(
-            name,
             f"Fisher ranks of blocks hold during training ({text}): they move by less than 1",
             everywhere(value < 1 for value in last.values()),
             ", ".join(
@@ -725,7 +685,7 @@ class Evidence:
         measures: how those begin that are kept.
     """
 
-    judge: Callable[[str, pd.DataFrame], Iterator[Claim]]
+    judge: Callable[[pd.DataFrame], Iterator[Claim]]
     both: bool = False
     measures: tuple[str, ...] = ("metric", "share", "probe")
 

@@ -272,19 +272,19 @@ def main() -> None:
         *("work", "duration", "killed", "identical result", "left files"),
         "finished before the kill",
     ]
-    page = f"""# Kills
+    page = f"""# Does work that is killed end as if it had not been?
 
-`python bench/kills.py --write docs/measured/kills.md` starts each of these as a separate process,
-kills it (SIGKILL) at a random moment between the first file that it begins and its end, and runs
-the same command again, with `--resume` where the command has it. The result is compared with that
-of an uninterrupted run: scores, curves, weights and records, to the last bit. A kill that came
-after the run had ended does not count; another one takes its place.
+Each of these ran as a process of its own, was killed (SIGKILL) at a random moment between the
+first file that it begins and its end, and was run again, with `--resume` where the command has
+it. Scores, curves, weights and records were compared with those of an uninterrupted run, to the
+last bit.
 
 {table(heads, lines)}
 
-Half-written files and folders have temporary names and are never read. Those that a kill leaves are
-removed once they are a day old, when no run can still be using them, by the next run that writes to
-the same folder or the cache; this was verified wherever a kill had left any.
+Files that a kill leaves half-written have temporary names, are never read, and are removed once
+they are a day old; this was verified wherever there were any.
+
+`python bench/kills.py --write docs/measured/kills.md` does this again, in an hour.
 """
     print(page)
     if given.write:

@@ -21,6 +21,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,11 @@ def there(folder: Path = KEPT) -> list[str]:
 
 def claims(folder: Path = KEPT) -> list[Claim]:
     """Judge all claims."""
-    names = there(folder)
-    return [claim for name in names for claim in STUDIES[name].judge(name, kept(name, folder))]
+    return [
+        replace(claim, recipe=name)
+        for name in there(folder)
+        for claim in STUDIES[name].judge(kept(name, folder))
+    ]
 
 
 SIZES = {"base size": BASE_KEPT, "small encoders": KEPT}

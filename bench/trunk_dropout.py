@@ -18,14 +18,12 @@ from scipy.stats import t
 from transformers.utils import logging
 
 import layerscout as ls
-from measuring import Section, table, write_page
+from measuring import machine
+from writing import table
 
 SEEDS = (0, 1, 2, 3, 4)
 EXAMPLES, EPOCHS = 500, 5
-CASES = (
-    ("all-MiniLM-L6-v2", "sst2", "top:2"),
-    ("all-MiniLM-L6-v2", "cola", "top:2"),
-)
+CASES = (("all-MiniLM-L6-v2", "sst2", "top:2"), ("all-MiniLM-L6-v2", "cola", "top:2"))
 
 
 def interval(values: list[float]) -> str:
@@ -71,16 +69,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environ["LAYERSCOUT_CACHE"] = folder
         rows = [compared(arguments.shared, *case) for case in CASES]
-    introduction = (
-        "# What a trunk in eval mode does to the result\n\nWritten by `make study`. The trunk, all "
-        "that lies below the tuned blocks, runs once, in eval mode; the papers ran it at every "
-        "step, with dropout (`--trunk-dropout`). Each plan was tuned both ways with the same "
-        f"{len(SEEDS)} seeds: {EXAMPLES:,} training examples, {EPOCHS} epochs, all else as "
-        "`layerscout tune` has it. Means over the seeds with 95 % t-intervals; the difference is "
-        "paired by seed, cached minus dropout."
-    )
-    text = table([*columns, "times faster"], rows)
-    write_page(introduction, [Section("Results", text)], arguments.write)
+    page = f"""# Does a trunk without dropout change the result?
+
+No difference was seen. The trunk, all that lies below the tuned blocks, runs once, in eval mode;
+the papers ran it at every step, with dropout (`--trunk-dropout`). Each plan was tuned both ways
+with the same {len(SEEDS)} seeds: {EXAMPLES:,} training examples, {EPOCHS} epochs, all else as
+`layerscout tune` has it. Means over the seeds with 95 % t-intervals; the difference is paired by
+seed, cached minus dropout.
+
+{table([*columns, "times faster"], rows)}
+
+{machine()}
+
+`make study` measures this again.
+"""
+    print(page)
+    if arguments.write:
+        arguments.write.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

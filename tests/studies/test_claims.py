@@ -92,8 +92,8 @@ def test_strategies_are_compared_within_a_model_and_a_task():
 
 def test_other_values_turn_the_verdicts():
     frame = results.kept("xie2022-table6")
-    told = {claim.text: claim.verdict for claim in claims.strategies("x", frame)}
+    told = {claim.text: claim.verdict for claim in claims.strategies(frame)}
     turned = frame.assign(value=frame["value"] * 0 + frame["plan"].str.startswith("top") * 1.0)
-    other = {claim.text: claim.verdict for claim in claims.strategies("x", turned)}
+    other = {claim.text: claim.verdict for claim in claims.strategies(turned)}
     assert told.keys() == other.keys()
     assert other["1 to 3 blocks at ℓ* beat as many top blocks (head on top)"] == claims.NOT_HELD

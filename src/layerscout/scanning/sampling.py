@@ -17,6 +17,7 @@ from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
     Estimate,
+    Quality,
     Source,
     class_weights,
     deal_groups,
@@ -216,8 +217,8 @@ def _decide(
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
         return close if decision.close else None
     # All heads may give the majority's answer until more examples teach them something.
-    majority = getattr(top, "majority", None)
-    if majority is not None and top.value <= majority:
+    majority = top.majority if isinstance(top, Quality) else None
+    if majority is not None and top.value is not None and top.value <= majority:
         return None
     head = choose_head_state(len(results) - 1, best, decision.rest)
     head = best if results[head] is None else head

@@ -69,10 +69,18 @@ def start(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def shell(command: str, where: Path, cache: Path) -> str:
-    """Run a command where the layerscout that is tested is the first on the path."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def shell(command: str, where: Path, cache: Path, python: str | Path = sys.executable) -> str:
+    """Run a command where the layerscout that is tested, or another one, is the first on the path.
+
+    Args:
+        command: a line of a shell, or more.
+        where: the folder.
+        cache: of states.
+        python: of an environment; what the one that tests has does not count in another one.
+    """
+    left_out = "MAKE" if python == sys.executable else ("MAKE", "PYTHONPATH")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     variables = kept | {"PATH": path, "LAYERSCOUT_CACHE": str(cache)}
     done = subprocess.run(
         command, shell=True, cwd=where, env=variables, capture_output=True, text=True

@@ -17,13 +17,12 @@ from typer.main import get_command
 from conftest import shell, whole_only
 from layerscout.cli import app
 from test_house import ROOMS
-from tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-def run_blocks(page, where, cache, about=("",), replaced=("", "")):
+def run_blocks(page, where, cache, about=("",), replaced=("", ""), python=sys.executable):
     """Run the blocks of a page that tell of one of some things, and return what they print."""
     text = (DOCS / f"{page}.md").read_text().replace(*replaced)
     shown = ""
@@ -31,10 +30,10 @@ def run_blocks(page, where, cache, about=("",), replaced=("", "")):
         if not any(word in block for word in about):
             continue
         if language == "bash":
-            shown += shell(block, where, cache)
+            shown += shell(block, where, cache, python)
         elif language == "python":
             (where / "block.py").write_text(block)
-            shown += shell("python block.py", where, cache)
+            shown += shell("python block.py", where, cache, python)
     return shown
 
 
@@ -70,19 +69,6 @@ def test_several_labels_and_words_from_a_file_to_pipeline(tmp_path, cache):
     words = run_blocks("data", tmp_path, cache, ["news-tuned"])
     assert "sentences, 3 tags" in words and "Metrics of each type of entity" in words
     assert re.fullmatch(r"\[(\('(PER|LOC)', '[a-z ]+'\)(, )?)+\]", words.splitlines()[-1])
-
-
-@pytest.mark.whole
-def test_a_decoder_from_scan_to_pipeline(tmp_path, cache):
-    rows = [
-        f"a {('good', 'bad')[row % 2]} film {row},{('yes', 'no')[row % 2]}" for row in range(40)
-    ]
-    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    tiny_checkpoint(tmp_path / "tiny-llama", "llama")
-    model = ("HuggingFaceTB/SmolLM2-135M-Instruct", "./tiny-llama")
-    shown = run_blocks("methods", tmp_path, cache, ["decoder-"], model)
-    assert "with LoRA (rank 8)" in shown
-    assert len(re.findall(r"'label': '(yes|no)'", shown.splitlines()[-1])) == 2
 
 
 @pytest.mark.whole

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import shell
+from installed import install
+from test_docs import run_blocks
+from tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,18 +26,13 @@ def commands():
     return [line.partition("  #")[0] for line in lines if not LEFT_OUT.search(line)]
 
 
-def run(command, where):
-    """Run a command where the layerscout that is tested is the first on the path."""
-    return shell(command, ROOT if command.startswith("make") else where, where / "cache")
-
-
 @pytest.mark.whole
 def test_make(tmp_path):
     made = [command for command in commands() if command.startswith("make")]
     assert made == ["make demo"]
     if not shutil.which("make"):
         pytest.skip("make is not installed")
-    shown = run("make demo", tmp_path)
+    shown = shell("make demo", ROOT, tmp_path / "cache")
     told = shown.splitlines()[-4:]
     ways = "counting words", "free head", "tuned ", "full fine-tuning"
     assert all(line.startswith(way) for line, way in zip(told, ways, strict=True))
@@ -51,10 +49,15 @@ def write_reviews(folder):
 @pytest.mark.whole
 def test_the_way_from_a_csv_to_predictions(tmp_path):
     write_reviews(tmp_path)
+    python = install(tmp_path / "installed")
+
+    def run(command):
+        return shell(command, tmp_path, tmp_path / "cache", python)
+
     verbs = [command for command in commands() if not command.startswith("make")]
     order = ["tune", "predict", "evaluate", "scan", "plan", "tune", "report"]
     assert [command.split()[1] for command in verbs] == order
-    shown = [run(command.replace("--time 5m", "--time 100s"), tmp_path) for command in verbs]
+    shown = [run(command.replace("--time 5m", "--time 100s")) for command in verbs]
     assert "accuracy" in shown[0] and "counting words" in shown[0] and "more examples" in shown[0]
     assert "wrote november.predictions.csv" in shown[1]
     assert "the whole model: accuracy" in shown[2].lower()
@@ -62,11 +65,25 @@ def test_the_way_from_a_csv_to_predictions(tmp_path):
     assert "accuracy" in shown[6].lower() and (tmp_path / "plans" / "report.html").is_file()
     for number, script in enumerate(blocks("python")):
         (tmp_path / f"{number}.py").write_text(script)
-    said = [run(f"python {number}.py", tmp_path) for number in range(2)]
+    said = [run(f"python {number}.py") for number in range(2)]
     assert re.search(r"'label': '(positive|negative)'", said[0])
     assert re.search(r"accuracy.*'(positive|negative)'", said[1])
     assert re.search(r"^\[\[0\.\d+ 0\.\d+\]\]$", said[1], re.MULTILINE)
     assert (tmp_path / "reviews-out" / "model" / "config.json").is_file()
+
+
+@pytest.mark.whole
+def test_a_decoder_from_scan_to_pipeline(tmp_path, cache):
+    python = install(tmp_path / "env", "peft")
+    rows = [
+        f"a {('good', 'bad')[row % 2]} film {row},{('yes', 'no')[row % 2]}" for row in range(40)
+    ]
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    tiny_checkpoint(tmp_path / "tiny-llama", "llama")
+    model = ("HuggingFaceTB/SmolLM2-135M-Instruct", "./tiny-llama")
+    shown = run_blocks("methods", tmp_path, cache, ["decoder-"], model, python)
+    assert "with LoRA (rank 8)" in shown
+    assert len(re.findall(r"'label': '(yes|no)'", shown.splitlines()[-1])) == 2
 
 
 def test_it_is_short_and_installs_the_torch_that_is_tested():

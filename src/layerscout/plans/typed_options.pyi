@@ -231,9 +231,6 @@ class ScanOptions(TypedDict, total=False):
     as_released: bool
     """Compute Fisher information as the code published by Lodha et al. 2023 does."""
 
-    """Also give the Fisher information of attention, feed-forward layers and norms within each
-    block."""
-
     head_seeds: int
     """Number of random heads over which gradient-based scores are averaged."""
 

@@ -25,22 +25,28 @@ import numpy as np
 import layerscout as ls
 from layerscout.data import evaluate, find_difference
 from layerscout.scores import TRAINED, calibrate, measure_calibration
-from measuring import Section, grid_options, list_models, run_grid, table, write_page
-from solved import read_records
+from measuring import (
+    Section,
+    grid_options,
+    list_models,
+    read_records,
+    run_grid,
+    table,
+    write_page,
+)
 from starts import PLANS, Cell, load, say, spread
 
-RECORDS = Path(__file__).parent / "solved" / "auto.jsonl"
-TASKS, ROWS, METRIC = ("cr", "trec6", "emotion6", "ag_news"), (64, 256, 1000), "accuracy"
+RECORDS = Path(__file__).parent / "auto.jsonl"
+TASKS, ROWS, METRIC = ("cr", "trec6", "emotion6", "ag_news"), 1000, "accuracy"
 NAMES, AUTO, NAMED = ("model", "task", "rows", "seed"), "auto", "by name"
 # What is kept of the comparison on rows that neither has seen.
 COMPARED = ("examples", "value", "trained", "difference", "interval", "losses", "better", "kept")
 
 
 def list_cells(models: Sequence[str]) -> Iterator[Cell]:
-    """List cells: of every four one is of each task, and all sizes are among them."""
-    for seed, model in product(range(2), models):
-        for turn, (number, task) in product(range(len(ROWS)), enumerate(TASKS)):
-            yield Cell(model, task, ROWS[(turn + number) % len(ROWS)], seed)
+    """List cells: a draw of all tasks comes before the next draw of any."""
+    for seed, model, task in product(range(2), models, TASKS):
+        yield Cell(model, task, ROWS, seed)
 
 
 def pack(logits: np.ndarray) -> str:
@@ -312,10 +318,10 @@ has {prior[0]} and {prior[1]}.
 """
 
 
-INTRODUCTION = """# What `tune` returns by default
+INTRODUCTION = """# What `tune` returns by default from 1,000 texts
 
 Written by `python bench/auto.py --write docs/measured/auto.md`, from the records in
-`bench/solved/auto.jsonl`.
+`bench/auto.jsonl`; [the board](board.md) says what comes of fewer texts.
 
 `tune` without a plan trains the one that `auto` chooses, solves the free head beside it, compares
 both on rows that neither was fitted to, and keeps the free head unless the training is better

@@ -31,6 +31,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from measuring import read_records
+
 HERE = Path(__file__).parent / "board"
 RECORDS, CONTENDERS = HERE / "records.jsonl", HERE / "contenders"
 MINILM, MPNET = "MiniLM-L6", "mpnet-base"
@@ -174,18 +176,8 @@ def price(run: Run) -> float | None:
     return 6 * own
 
 
-def read_records() -> list[dict[str, Any]]:
-    """Read all records."""
-    if not RECORDS.exists():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
-
-
 def draw_rows(folder: Path, size: str, draw: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Return training and test rows of a task; None where it has too few.
-
-    With few of each class these are the rows that bench/solved.py drew.
-    """
+    """Return training and test rows of a task; None where it has too few."""
     usual = {"sentence1": "text"}
     tested = "test" if (folder / "test.parquet").exists() else "validation"
     pool, test = (
@@ -280,7 +272,7 @@ def describe(result: Mapping[str, Any]) -> dict[str, Any]:
 def run_all(given: argparse.Namespace) -> None:
     """Run what has no record, until the time is over."""
     until = time.time() + 3600 * given.hours
-    done = {tuple(record[name] for name in Run.__annotations__) for record in read_records()}
+    done = {tuple(record[name] for name in Run.__annotations__) for record in read_records(RECORDS)}
     models = {MINILM: given.shared / "models" / "all-MiniLM-L6-v2", MPNET: given.mpnet}
     left = [
         run

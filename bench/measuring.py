@@ -1,6 +1,7 @@
 """What the benchmarks share: timing in turns, ratios with their spread, pages."""
 
 import argparse
+import json
 import platform
 import statistics
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, BertConfig, BertModel
@@ -176,6 +178,13 @@ def run_grid(
         write(given.records, given.write)
     else:
         run(given)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Read lines of JSON; none where there is no such file yet."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def list_models(given: argparse.Namespace, minilm: str, mpnet: str) -> dict[str, Path]:

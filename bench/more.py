@@ -8,7 +8,9 @@ A line of JSON for each cell (model, task, texts, draw); what has one is not don
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,64 @@ from scipy.stats import t
 
 import layerscout as ls
 from layerscout.data import Targets, standard_error
+from layerscout.models import Encoder, can_average, norm_means
 from layerscout.scores import solve_head, solve_path
+from layerscout.states import DEFAULT_LIMIT, pool_states
 from layerscout.tuning.learning_curve import GROUPS, LEVEL, PARTS, WIDER, find_curve
 from layerscout.tuning.solving import deal
-from measuring import machine, table
-from solved import TASKS, TEST, Read, Texts, read_records
+from measuring import machine, read_records, table
 
-RECORDS = Path(__file__).parent / "solved" / "more.jsonl"
+RECORDS = Path(__file__).parent / "more.jsonl"
+TASKS = ("cr", "sst5", "trec6", "emotion6", "ag_news", "amazon_counterfactual_en")
+# Texts of each class from which all draws are taken, and texts that are predicted.
+POOL, TEST = 256, 500
 SIZES, DRAWS = (32, 64, 128, 256, 512, 1024), {"MiniLM-L6": range(3), "mpnet-base": range(1)}
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """The texts of a task: some of each class that draws are taken from, then those to predict."""
+
+    names: Sequence[str]
+    texts: Sequence[str]
+    y: np.ndarray
+
+    @classmethod
+    def read(cls, folder: Path) -> "Texts":
+        pool, test = (pd.read_parquet(folder / f"{name}.parquet") for name in ("train", "test"))
+        drawn = [
+            rows.sample(min(POOL, len(rows)), random_state=0) for _, rows in pool.groupby("label")
+        ]
+        frame = pd.concat([*drawn, test.sample(TEST, random_state=0)])
+        names = sorted(pool["label"].unique())
+        return cls(names, list(frame["text"]), frame["label"].map(names.index).to_numpy(np.int64))
+
+    @property
+    def test(self) -> np.ndarray:
+        return np.arange(len(self.y) - TEST, len(self.y))
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A task as a model reads it."""
+
+    encoder: Encoder
+    task: Texts
+
+    @cached_property
+    def states(self) -> np.ndarray:
+        """The means over all tokens of states 1 to L, (L, n, d), as they come."""
+        tokens = self.encoder.tokenize(self.task.texts)
+        pooled = pool_states(self.encoder, tokens, ("mean-all",), limit=DEFAULT_LIMIT)
+        kept = pooled.states["mean-all"]
+        return np.stack([kept[s] for s in range(1, len(kept))]).astype(np.float64)
+
+    @cached_property
+    def normed(self) -> np.ndarray:
+        """The same as a head reads them."""
+        if not can_average(self.encoder):
+            return self.states
+        return np.stack([norm_means(H) for H in self.states])
 
 
 def fit(shape: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
@@ -132,7 +184,7 @@ Written by `python bench/more.py --mpnet FOLDER --write docs/measured/more.md` f
 
 [`tune`](../tune.md#what-more-would-bring) leads the learning curve of the free head on: to no more
 than twice the texts. Is it right? Heads are solved (`head:best`, as in
-[heads that are solved](solved.md), with its tasks, models and texts) on 32, 64, ... texts of a
+[the board](board.md), with its tasks, models and texts) on 32, 64, ... texts of a
 draw, as many of each class, and on twice as many, which contain them. Measured is by how many
 points the second is more often right about texts that neither has seen, with the classes in equal
 shares; predicted is the same from the first texts alone: heads on a fifth, two fifths and four

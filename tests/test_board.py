@@ -30,7 +30,7 @@ def record(contender, seconds, wrong, draw=0):
 
 def read(monkeypatch, *records):
     whole = [{"value": 0.0} | one for one in records]
-    monkeypatch.setattr(board_page, "read_records", lambda: whole)
+    monkeypatch.setattr(board_page, "read_records", lambda path: whole)
     return board_page.read()
 
 

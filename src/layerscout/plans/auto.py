@@ -23,7 +23,7 @@ class HeadSuggestion:
 
 
 # Of the blocks of a model, those from the top that few rows train with a contrastive loss: on
-# average ahead of two blocks below two thirds of the depth, see docs/measured/ladder.md.
+# average ahead of two blocks below two thirds of the depth, see docs/measured/board.md.
 FEW_SHARE = 2 / 3
 # Training FLOPs allowed, as a share of those of full fine-tuning, with many rows and with few.
 USUAL_BUDGET, FEW_BUDGET = 0.5, 1.0

@@ -173,7 +173,8 @@ def test_a_start_lies_between_how_frequent_classes_are_and_the_solved_head(bert,
 
 
 @pytest.mark.parametrize(
-    ("plan", "options"), [("(3, 4, 4)", {"head_start": "solved"}), ("auto", {"budget": 1.0})]
+    ("plan", "options"),
+    [("(3, 4, 4)", {"head_start": "solved"}), ("auto", {"budget": 1.0, "score": "head_quality"})],
 )
 def test_a_start_is_solved_once_for_all_rates(bert, monkeypatch, plan, options):
     calls, solve = [], scores.solve_head

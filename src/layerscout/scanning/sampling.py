@@ -222,8 +222,8 @@ def _decide(
         return None
     head = choose_head_state(len(results) - 1, best, decision.rest)
     head = best if results[head] is None else head
-    if find_rivals(results, head, looks, within / 100, share):
-        return None
+    if share == 1 or find_rivals(results, head, looks, within / 100, share):
+        return None  # of all there are no more
     points = f"{within:g} point{'' if within == 1 else 's'}"
     return (
         f"with more no state above state {head}, where the head belongs, could be shown to be "

@@ -1,5 +1,8 @@
 # /// script
-# dependencies = ["fast-fit==1.2.1", "pandas"]
+# dependencies = [
+#   "fast-fit==1.2.1", "datasets==2.21.0", "transformers==4.44.2", "accelerate==0.34.2",
+#   "numpy==2.2.6", "scikit-learn==1.9.1", "pandas",
+# ]
 # ///
 """FastFit, with the options of its own example: contrasts within the batch, for 40 epochs."""
 

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["model2vec[distill,train]==0.10.0", "pandas"]
+# dependencies = ["model2vec[distill,train]==0.10.0", "scikit-learn==1.9.1", "pandas"]
 # ///
 """model2vec: the model distilled into an embedding of each token, and its classifier on these."""
 
@@ -13,7 +13,8 @@ from contender import Given, Predict, compete
 def make(given: Given) -> None:
     static = distill(model_name=given.model, device="cpu")
     classifier = StaticModelForClassification.from_static_model(model=static)
-    classifier.fit(list(given.train["text"]), list(given.train["label"]), device="cpu")
+    texts, labels = list(given.train["text"]), list(given.train["label"])
+    classifier.fit(texts, labels, device="cpu", random_seed=given.seed)
     classifier.to_pipeline().save_pretrained(str(given.folder))
 
 

@@ -1,6 +1,6 @@
 """What the studies of the papers change to run on a base-size model within hours.
 
-Trainings are those of the recipe `advice` wherever a plan is the same, so that its records count.
+Trainings are those of `bench/advice/recipe.yaml` wherever a plan is the same: its records count.
 """
 
 from collections.abc import Mapping

@@ -49,14 +49,18 @@ def test_few_rows_that_were_contrasted_have_to_be_clearly_behind(loss, folds, in
     assert is_trusted(loss, folds, interval) is trusted
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_auto_keeps_a_training_of_few_rows_unless_it_is_clearly_behind(bert, monkeypatch, behind):
+@pytest.mark.parametrize(
+    ("options", "behind", "kept"),
+    [({}, False, False), ({}, True, True), ({"max_steps": 2}, False, True)],
+)
+def test_auto_keeps_a_usual_training_of_few_rows_unless_it_is_clearly_behind(
+    bert, monkeypatch, options, behind, kept
+):
     monkeypatch.setattr("layerscout.tuning.free.is_better", lambda *_: False)
-    if behind:
-        monkeypatch.setattr("layerscout.tuning.free.is_trusted", lambda *_: False)
-    content = tune(bert, task_of(30), "auto", **IDLE).content
-    assert content["free"]["kept"] is behind and content["settings"]["loss"] == "contrastive"
-    said = "the free head is kept, solved" if behind else "it is kept, since trainings of few"
+    monkeypatch.setattr("layerscout.tuning.free.is_trusted", lambda *_: not behind)
+    content = tune(bert, task_of(30), "auto", progress=False, **options).content
+    assert content["free"]["kept"] is kept and content["settings"]["loss"] == "contrastive"
+    said = "the free head is kept, solved" if kept else "it is kept, since trainings of few"
     assert said in describe_free(content)
 
 

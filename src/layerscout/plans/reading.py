@@ -43,8 +43,8 @@ class ScanRequest(Options):
     examples: int | Literal["all", "auto"] = option(
         "auto", partial(check_count, words=("all", "auto"))
     )
-    """Number of training examples to read, all, or auto, which reads more until the best state is
-    settled."""
+    """Number of training examples to read, all, or auto, which reads until more cannot change where
+    the head belongs."""
     within: float = option(1.0, RATE, shown="1")
     """How many points better a state above the advised one may be when "auto" stops."""
     balanced: bool = option(False)

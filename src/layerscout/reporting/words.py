@@ -208,7 +208,7 @@ def _describe_more_time(content: Mapping[str, Any], more: Mapping[str, Any]) -> 
     gain, low, high, unit = _write_gain(content, more)
     return (
         f"more time (--time {more['seconds']}s) would bring about {gain}{unit} ({low} to {high}) "
-        f"of {name_measure(content)}, as `auto` did on eight other tasks"
+        f"of {name_measure(content)}, as auto did on eight other tasks"
     )
 
 

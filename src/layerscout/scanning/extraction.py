@@ -80,25 +80,32 @@ class Forecast:
     Attributes:
         show: shows the progress.
         most: how many times the rows that are read first a scan may have to read.
-        started: when the work began; None once all is said.
+        began: when rows were first read, and how much was then done; None before.
+        over: all is said, or there is nothing to say.
     """
 
     show: Show
     most: float = 1.0
-    started: float | None = field(default_factory=perf_counter)
+    began: tuple[float, float] | None = None
+    over: bool = False
 
     def __call__(self, stage: str, done: float, total: float, note: str = "") -> None:
         """Show it, `done` of `total` in tokens: the longest texts come first."""
         self.show(stage, done, total, note)
-        elapsed = 0.0 if self.started is None else perf_counter() - self.started
-        if self.started is None or (done < total and elapsed < KNOWN_SECONDS):
+        # Rows whose states were kept are not read again, and scoring says nothing of reading.
+        if self.over or not stage.startswith("scanning"):
             return
-        self.started = None
-        expected = elapsed * total / done
+        if self.began is None:
+            self.began = perf_counter(), done
+        elapsed, read = perf_counter() - self.began[0], done - self.began[1]
+        if not read or (done < total and elapsed < KNOWN_SECONDS):
+            return
+        self.over = True
+        expected = elapsed * total / read
         if expected * self.most > WAIT_SECONDS:
             whole = write_duration(expected * self.most)
             more = f", or {whole} if it has to read every row" if self.most > 1 else ""
-            say(f"this scan takes about {write_duration(expected)}{more}")
+            say(f"reading takes about {write_duration(expected)}{more}")
 
 
 @dataclass(frozen=True, eq=False)

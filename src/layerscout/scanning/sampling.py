@@ -183,6 +183,8 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     kept: Kept | None = None
     for size in sizes:
         sampled, kept = _keep_states(context, context.draw(size), kept)
+        if isinstance(context.extractor.show, Forecast):
+            context.extractor.show.over = True  # later looks read fewer, new rows
         assert sampled.sample is not None, "its states were kept"
         reason = None
         with context.extractor.timed("scores"), suppress(InputError):  # with more there are enough
@@ -221,7 +223,8 @@ def _decide(
     if majority is not None and top.value is not None and top.value <= majority:
         return None
     head = choose_head_state(len(results) - 1, best, decision.rest)
-    head = best if results[head] is None else head
+    headed = results[head]
+    head = best if headed is None or headed.value is None else head
     if share == 1 or find_rivals(results, head, looks, within / 100, share):
         return None  # of all there are no more
     points = f"{within:g} point{'' if within == 1 else 's'}"
@@ -238,7 +241,8 @@ def find_rivals(
 
     Of n out of N examples, the difference of two states is D, and the interval around it D ± h. All
     N give at most D + h √(1 − n/N), with an interval of ± h √(n/N), which a difference must exceed
-    to be seen. This holds for all states and looks together with a chance of 95 %.
+    to be seen. This holds for all states and looks together with a chance of 95 %, but for what a
+    score gains from more rows at one state and not at another, as heads do.
 
     Args:
         results: of states 0..L, over the same examples; None for a state that is not scored.

@@ -104,8 +104,11 @@ def against_probe(score: Values, probe: Values) -> ProbeFit:
         return ProbeFit(None, None, 0.0, float(y[0]), None, len(x))
     from scipy.stats import linregress, spearmanr
 
-    line, spearman = linregress(x, y), float(spearmanr(x, y).statistic)
-    pearson, slope, intercept = map(float, (line.rvalue, line.slope, line.intercept))
+    # Of scores in units of their range: squares of the smallest and largest are no numbers.
+    width, spearman = np.ptp(x), float(spearmanr(x, y).statistic)
+    line = linregress((x - x.min()) / width, y)
+    pearson, slope = float(line.rvalue), float(line.slope / width)
+    intercept = float(y.mean() - slope * x.mean())
     return ProbeFit(pearson, pearson**2, slope, intercept, spearman, len(x))
 
 

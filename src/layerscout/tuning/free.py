@@ -111,7 +111,9 @@ def settle_kept(
         trained = replace(trained, free=free, pooled=pooled)
         if free["better"] or not may_keep_free(tuning, running):
             return trained
-        if is_trusted(tuning.settings.loss, free["folds"], free["interval"]):
+        if _is_usual(tuning, tuned[0]) and is_trusted(
+            tuning.settings.loss, free["folds"], free["interval"]
+        ):
             return replace(trained, free={**free, "trusted": True})
         tuning = keep_free(tuning)
         with watch.measure("solve"):
@@ -218,6 +220,13 @@ def _compare(
         "kept": False,
         "seconds": pooled.seconds + perf_counter() - started,
     }
+
+
+def _is_usual(tuning: Tuning, tuned: TunedPlan) -> bool:
+    """Return whether a training had its usual rate and steps, for which alone it was measured."""
+    asked = {"learning_rate", "epochs", "max_steps"} & tuning.request.given
+    cut = tuning.settings.max_steps is not None or tuned.runs[tuned.kept].stopped is not None
+    return not (asked or cut)
 
 
 def is_trusted(loss: Loss | None, folds: int, interval: tuple[float, float] | None) -> bool:

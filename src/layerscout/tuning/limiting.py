@@ -133,7 +133,7 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
 
 def _expect_gain(tuning: Tuning, seconds: int) -> dict[str, Any] | None:
     """Return what a training that takes so many seconds would bring, where that was measured."""
-    rows, (few, many) = len(tuning.training), GAIN_ROWS
+    rows, (few, many) = len(tuning.training) + len(tuning.validation), GAIN_ROWS
     auto = read_plan(tuning.request.plan).is_auto and tuning.task.kind == "classification"
     if not auto or tuning.settings.metric != "accuracy" or not few <= rows <= many:
         return None

@@ -324,7 +324,10 @@ def _settle_loss(
         return request.loss, few
     if request.batch_size < LEAST_CONTRASTED or request.head_start is not None:
         return None, False
-    return spec.content.get("loss", loss), few
+    if "loss" in spec.content:  # of a plan.json, whose task may have been of another kind
+        contrasts = spec.content["loss"] == "contrastive" and kind != "regression"
+        return "contrastive" if contrasts else None, few
+    return loss, few
 
 
 def encode_split(split: Split, encoder: Encoder, task: Task, max_length: int) -> Examples:

@@ -191,8 +191,8 @@ class ScanOptions(TypedDict, total=False):
     ratios, or for numbers head_quality, cca, ridge and logme."""
 
     examples: int | Literal["all", "auto"]
-    """Number of training examples to read, all, or auto, which reads more until the best state is
-    settled."""
+    """Number of training examples to read, all, or auto, which reads until more cannot change where
+    the head belongs."""
 
     within: float
     """How many points better a state above the advised one may be when "auto" stops."""

@@ -31,11 +31,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from frontier import MINILM, MPNET, encode, measure_folder
+from layerscout.scores import measure_calibration
 from measuring import read_records
 
 HERE = Path(__file__).parent / "board"
 RECORDS, CONTENDERS = HERE / "records.jsonl", HERE / "contenders"
-MINILM, MPNET = "MiniLM-L6", "mpnet-base"
 
 # Texts of each class from which few are drawn, so that draws are of the same; and the test rows.
 POOL, TEST = 256, 500
@@ -87,7 +88,6 @@ BOARD: Mapping[str, Contender] = {
         for name, limit in LIMITS.items()
     },
     "all blocks": Contender("ours", ("--plan", "full"), (80, 160, 240, 600)),
-    "AutoGluon, 3 min": Contender("autogluon_limit", ("--limit", "180"), (180, 180, 180, 180)),
 }
 # Which blocks, and which loss: plans by name whose head is solved in the end.
 PLANS: Mapping[str, Sequence[str]] = {
@@ -139,8 +139,8 @@ ROUNDS = (
     Round(MPNET, SIZES[1], (*CHEAP, AUTO), 2, LARGE),
     Round(MPNET, SIZES[2], (*CHEAP, AUTO, "Trainer", "LoRA"), 1, LARGE),
     Round(MINILM, SIZES[3], (*CHEAP, AUTO, "Trainer", "LoRA", *LIMITS), 1),
-    Round(MINILM, SIZES[0], ("AutoGluon, 3 min", "all blocks"), 1),
-    Round(MINILM, SIZES[2], ("AutoGluon, 3 min", "all blocks"), 1),
+    Round(MINILM, SIZES[0], ("all blocks",), 1),
+    Round(MINILM, SIZES[2], ("all blocks",), 1),
     Round(MINILM, SIZES[0], name_plans(MINILM), 2),
     Round(MPNET, SIZES[0], name_plans(MPNET), 1, LARGE),
     Round(MINILM, SIZES[1], name_plans(MINILM), 1),
@@ -246,27 +246,29 @@ def carry_out(run: Run, rows: Sequence[pd.DataFrame], model: Path, peers: Path) 
             raise RuntimeError(done.stderr.strip()[-1500:])
         record = json.loads(done.stdout.splitlines()[-1])
         record["wall_seconds"] = round(time.perf_counter() - started, 2)
+        record["model_mb"] = round(measure_folder(folder / "out") / 2**20, 1)
         if (result := folder / "out" / "result.json").exists():
             record |= describe(json.loads(result.read_text("utf-8")))
-    truth = list(test["label"])
-    names = sorted({*train["label"], *truth})
-    letters = {name: chr(ord("A") + place) for place, name in enumerate(names)}
-    said = "".join(letters[one] for one in record.pop("predictions"))
-    return record | {"truth": "".join(letters[one] for one in truth), "predictions": said}
+    truth, classes = list(test["label"]), sorted(set(train["label"]))
+    if (probabilities := record.pop("probabilities", None)) is not None:
+        record |= judge(np.array(probabilities), np.array([*map(classes.index, truth)]))
+    names = sorted({*classes, *truth})
+    said = {"truth": truth, "predictions": record.pop("predictions")}
+    return record | {name: encode(map(names.index, own)) for name, own in said.items()}
+
+
+def judge(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """Return log loss and calibration error, as `tune` has them."""
+    found = measure_calibration(y, np.log(np.clip(probabilities, 1e-12, 1)))
+    assert found is not None, "they are finite"
+    return {name: round(found[name], 5) for name in ("nll", "ece")}
 
 
 def describe(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record keeps of `result.json`: the plan, and how it compared with the rest."""
     free = result.get("free") or {}
-    kept = {name: free[name] for name in ("difference", "interval", "better") if name in free}
-    words = (result.get("baselines") or {}).get("tf-idf") or {}
-    return {
-        "plan": result["plan"]["notation"],
-        "trained": not free.get("kept", result.get("solved") is not None and not kept),
-        "compared": kept,
-        "reported": result.get("metrics", {}),
-        "tf_idf": words.get("metrics", {}),
-    }
+    compared = {name: free[name] for name in ("difference", "interval", "better") if name in free}
+    return {"plan": result["plan"]["notation"], "compared": compared}
 
 
 def run_all(given: argparse.Namespace) -> None:

@@ -238,7 +238,7 @@ def answer(frame: pd.DataFrame) -> str:
 def write(path: Path) -> None:
     """Write the page, its picture and the table of all records."""
     frame = read()
-    shown = frame.drop(columns=["right", "compared", "reported", "tf_idf"], errors="ignore")
+    shown = frame.drop(columns=["right", "compared"])
     shown.to_csv(HERE / "board.csv", index=False, float_format="%.6g")
     plans = frame["contender"].str.contains("(", regex=False)
     whole = frame[~plans]

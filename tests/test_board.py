@@ -10,11 +10,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench/board/contenders"))
 
 import board
 import board_page
-from contender import judge
 from layerscout.scores import measure_calibration
 
 TRUTH = "AB" * 200
@@ -63,7 +61,7 @@ def test_probabilities_are_judged_as_tune_judges_its_own():
     logits, y = rng.normal(size=(300, 3)), rng.integers(3, size=300)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     own = measure_calibration(y, logits)
-    assert judge(shares, y) == pytest.approx({"nll": own["nll"], "ece": own["ece"]}, abs=1e-5)
+    assert board.judge(shares, y) == pytest.approx({"nll": own["nll"], "ece": own["ece"]}, abs=1e-5)
 
 
 def test_contender_runs_in_a_process_of_its_own(tmp_path):

@@ -31,10 +31,11 @@ from measuring import (
     list_models,
     read_records,
     run_grid,
+    spread,
     table,
     write_page,
 )
-from starts import PLANS, Cell, load, say, spread
+from starts import PLANS, Cell, load, say
 
 RECORDS = Path(__file__).parent / "auto.jsonl"
 TASKS, ROWS, METRIC = ("cr", "trec6", "emotion6", "ag_news"), 1000, "accuracy"

@@ -176,21 +176,30 @@ def price(run: Run) -> float | None:
     return 6 * own
 
 
-def draw_rows(folder: Path, size: str, draw: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Return training and test rows of a task; None where it has too few."""
+def read_rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the training rows of a task, and those that are predicted."""
     usual = {"sentence1": "text"}
     tested = "test" if (folder / "test.parquet").exists() else "validation"
     pool, test = (
         pd.read_parquet(folder / f"{name}.parquet").rename(columns=usual)[["text", "label"]]
         for name in ("train", tested)
     )
-    test = test.sample(min(TEST, len(test)), random_state=0)
+    return pool, test.sample(min(TEST, len(test)), random_state=0)
+
+
+def pool_classes(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the rows of each class from which draws of few are taken."""
+    return [own.sample(min(POOL, len(own)), random_state=0) for _, own in rows.groupby("label")]
+
+
+def draw_rows(folder: Path, size: str, draw: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Return training and test rows of a task; None where it has too few."""
+    rows, test = read_rows(folder)
     number = int(size.split()[0].replace(",", ""))
     if "class" not in size:
-        return (pool.sample(number, random_state=draw), test) if len(pool) >= number else None
-    groups = [own.sample(min(POOL, len(own)), random_state=0) for _, own in pool.groupby("label")]
+        return (rows.sample(number, random_state=draw), test) if len(rows) >= number else None
     rng = np.random.default_rng(draw)
-    taken = [own.iloc[rng.permutation(len(own))[:number]] for own in groups]
+    taken = [own.iloc[rng.permutation(len(own))[:number]] for own in pool_classes(rows)]
     return pd.concat(taken), test
 
 

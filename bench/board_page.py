@@ -7,17 +7,15 @@ writes the page, its picture beside it, and a line for each record in bench/boar
 
 import argparse
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from board import AUTO, FREE, HERE, LIMITS, RECORDS, SIZES, WORDS
 from layerscout.reporting import save_chart
-from measuring import read_records, table
+from measuring import read_records, spread, table
 
 AXIS = {"tickCount": 4, "grid": False, "title": "seconds of one core"}
 CELL = ["model", "size", "task", "draw"]
@@ -41,15 +39,6 @@ def pair(frame: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
     """Return the cells that both have, with the columns of both."""
     first, second = (frame[frame["contender"] == name] for name in (one, other))
     return first.merge(second, on=CELL, suffixes=("", "_other"))
-
-
-def spread(values: Sequence[float]) -> str:
-    """Write a mean with the half width of its 95 % t-interval."""
-    middle, count = np.mean(values), len(values)
-    if count < 2:
-        return f"{middle:+.1f}"
-    half = t.ppf(0.975, count - 1) * np.std(values, ddof=1) / count**0.5
-    return f"{middle:+.1f} ± {half:.1f}"
 
 
 def differ(cells: pd.DataFrame) -> tuple[float, float, float]:

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from measuring import machine, measure_product
+from measuring import machine, measure_product, read_records
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "frontier" / "records.jsonl"
@@ -157,12 +157,6 @@ def list_runs() -> list[Run]:
         for model, task, rows in groups
         for contender in list_contenders(model, task, rows)
     ]
-
-
-def read_records() -> list[dict[str, Any]]:
-    if not RECORDS.exists():
-        return []
-    return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
 
 
 def write_files(shared: Path, run: Run, folder: Path) -> None:
@@ -300,7 +294,7 @@ def run_all(given: argparse.Namespace) -> None:
         MPNET: given.mpnet,
         SMOLLM2: given.smollm2,
     }
-    records = read_records()
+    records = read_records(RECORDS)
     number, of = given.part
     left = [
         run

@@ -16,11 +16,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from frontier import BLOCKS, PAIRS, SMOLLM2, TASKS, decode, read_records
+from frontier import BLOCKS, PAIRS, RECORDS, SMOLLM2, TASKS, decode
 from layerscout.data import evaluate, find_difference, find_interval
 from layerscout.plans import make_plan
 from layerscout.reporting import save_chart
-from measuring import table
+from measuring import read_records, table
 
 # Two runs of the same command differ by so much in the processor time that they take.
 TOLERANCE = 1.1
@@ -382,7 +382,7 @@ def write(records: Sequence[Mapping[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", type=Path, required=True)
-    write(read_records(), parser.parse_args().write)
+    write(read_records(RECORDS), parser.parse_args().write)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.stats import t
 from transformers import AutoTokenizer, BertConfig, BertModel
 from transformers.utils import logging
 
@@ -185,6 +187,15 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def spread(values: Sequence[float] | np.ndarray, digits: int = 1) -> str:
+    """Write a mean with its 95 % t-interval."""
+    mean, n = np.mean(values), len(values)
+    if n < 2:
+        return f"{mean:+.{digits}f}"
+    half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5
+    return f"{mean:+.{digits}f} ± {half:.{digits}f}"
 
 
 def list_models(given: argparse.Namespace, minilm: str, mpnet: str) -> dict[str, Path]:

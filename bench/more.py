@@ -21,6 +21,7 @@ import torch
 from scipy.stats import t
 
 import layerscout as ls
+from board import TEST, pool_classes, read_rows
 from layerscout.data import Targets, standard_error
 from layerscout.models import Encoder, can_average, norm_means
 from layerscout.scores import solve_head, solve_path
@@ -31,8 +32,6 @@ from measuring import machine, read_records, table
 
 RECORDS = Path(__file__).parent / "more.jsonl"
 TASKS = ("cr", "sst5", "trec6", "emotion6", "ag_news", "amazon_counterfactual_en")
-# Texts of each class from which all draws are taken, and texts that are predicted.
-POOL, TEST = 256, 500
 SIZES, DRAWS = (32, 64, 128, 256, 512, 1024), {"MiniLM-L6": range(3), "mpnet-base": range(1)}
 
 
@@ -46,17 +45,9 @@ class Texts:
 
     @classmethod
     def read(cls, folder: Path) -> "Texts":
-        pool, test = (pd.read_parquet(folder / f"{name}.parquet") for name in ("train", "test"))
-        drawn = [
-            rows.sample(min(POOL, len(rows)), random_state=0) for _, rows in pool.groupby("label")
-        ]
-        frame = pd.concat([*drawn, test.sample(TEST, random_state=0)])
-        names = sorted(pool["label"].unique())
+        rows, test = read_rows(folder)
+        frame, names = pd.concat([*pool_classes(rows), test]), sorted(rows["label"].unique())
         return cls(names, list(frame["text"]), frame["label"].map(names.index).to_numpy(np.int64))
-
-    @property
-    def test(self) -> np.ndarray:
-        return np.arange(len(self.y) - TEST, len(self.y))
 
 
 @dataclass(frozen=True, eq=False)

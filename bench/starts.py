@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 import layerscout as ls
 from layerscout.data import Task, evaluate, find_difference
@@ -30,7 +29,16 @@ from layerscout.states import DEFAULT_LIMIT, pool_states, predict
 from layerscout.tuning import starting
 from layerscout.tuning.resolve import encode_split
 from layerscout.tuning.solving import deal
-from measuring import Section, grid_options, list_models, run_grid, table, write_page
+from measuring import (
+    Section,
+    grid_options,
+    list_models,
+    read_records,
+    run_grid,
+    spread,
+    table,
+    write_page,
+)
 
 RECORDS = Path(__file__).parent / "starts" / "records.jsonl"
 PLANS = {"MiniLM": "(3,4,4)", "mpnet-base": "(9,10,10)"}
@@ -193,9 +201,8 @@ def run_all(given: argparse.Namespace) -> None:
     """Run what is not among the records, until the time is over."""
     until, records = time.time() + 3600 * given.hours, given.records
     models = list_models(given, *PLANS)
-    lines = records.read_text().splitlines() if records.exists() else []
     names = ("model", "task", "rows", "seed", "plan", "contender", "rate")
-    done = {tuple(json.loads(line)[name] for name in names) for line in lines}
+    done = {tuple(one[name] for name in names) for one in read_records(records)}
     encoders: dict[str, Encoder] = {}
     for cell in list_cells([*models]):
         works = [work for work in list_works(cell) if (*astuple(cell), *work) not in done]
@@ -223,8 +230,7 @@ def run_all(given: argparse.Namespace) -> None:
 def gather(records: Path) -> Cells:
     """Return of each cell, in order, the run of each contender with the rate that was chosen."""
     found: dict[Cell, dict[str, list[dict[str, Any]]]] = {}
-    for line in records.read_text().splitlines():
-        run = json.loads(line)
+    for run in read_records(records):
         cell = Cell(run["model"], run["task"], run["rows"], run["seed"])
         found.setdefault(cell, {}).setdefault(run["contender"], []).append(run)
     return {
@@ -350,15 +356,6 @@ def tabulate_means(cells: Cells) -> str:
     return table(columns, rows)
 
 
-def spread(values: np.ndarray, digits: int) -> str:
-    """Write a mean with its 95 % t-interval."""
-    mean, n = float(values.mean()), len(values)
-    if n < 2:
-        return f"{mean:+.{digits}f}"
-    half = float(t.ppf(0.975, n - 1) * values.std(ddof=1) / n**0.5)
-    return f"{mean:+.{digits}f} ± {half:.{digits}f}"
-
-
 INTRODUCTION = """# Where a training starts
 
 Written by `python bench/starts.py --write docs/measured/starts.md`, from the records in
@@ -394,8 +391,7 @@ above 0) in {above}, and clearly behind in {below}.
 def write(records: Path, path: Path) -> None:
     """Write the page."""
     sections, found = [], gather(records)
-    lines = [json.loads(line) for line in records.read_text().splitlines()]
-    counts = [sum(line["model"] == model for line in lines) for model in PLANS]
+    counts = [sum(run["model"] == model for run in read_records(records)) for model in PLANS]
     introduction = INTRODUCTION.format(
         **count_ahead(found),
         steps=STEPS,

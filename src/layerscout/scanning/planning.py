@@ -209,7 +209,8 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     shape, work = ModelShape.from_dict(scan.model), _count_work(scan.task, request.epochs)
     stages = _list_stages(scan.task, work, method)
     rows = work.examples + work.validation
-    few = bool(stages) and choose_stage_loss(scan.task["kind"], rows, request.score) is not None
+    loss = choose_stage_loss(scan.task["kind"], rows, request.score) if stages else None
+    few = loss is not None
     named = suggest_upper_head(shape.blocks) if few else scan.name_head(request.score)
     check_family(shape.family, method)
     untie, untied = False, replace(shape, weights=tuple(range(shape.blocks)))
@@ -231,7 +232,6 @@ def compare_strategies(scan: AnyScan, request: PlanRequest) -> Planning:
     if strategy != "auto" or not choice.plan.tuned:
         stages = ()
     score = request.score or scan.leading_score()
-    loss: Loss | None = "contrastive" if few else None
     training = _count_work(scan.task, request.epochs, solved=True, loss=loss) if stages else work
     trained = (work, training, stages or None, choice)
     told = (scan, score, best, ranking, named, few, budget)

@@ -224,9 +224,8 @@ def _compare(
 
 def _is_usual(tuning: Tuning, tuned: TunedPlan) -> bool:
     """Return whether a training had its usual rate and steps, for which alone it was measured."""
-    asked = {"learning_rate", "epochs", "max_steps"} & tuning.request.given
-    cut = tuning.settings.max_steps is not None or tuned.runs[tuned.kept].stopped is not None
-    return not (asked or cut)
+    asked, run = {"learning_rate", "epochs"} & tuning.request.given, tuned.runs[tuned.kept]
+    return not asked and tuning.settings.max_steps is None and run.stopped is None
 
 
 def is_trusted(loss: Loss | None, folds: int, interval: tuple[float, float] | None) -> bool:

@@ -25,17 +25,9 @@ import numpy as np
 import layerscout as ls
 from layerscout.data import evaluate, find_difference
 from layerscout.scores import TRAINED, calibrate, measure_calibration
-from measuring import (
-    Section,
-    grid_options,
-    list_models,
-    read_records,
-    run_grid,
-    spread,
-    table,
-    write_page,
-)
+from measuring import Section, grid_options, list_models, read_records, run_grid, spread, write_page
 from starts import PLANS, Cell, load, say
+from writing import table
 
 RECORDS = Path(__file__).parent / "auto.jsonl"
 TASKS, ROWS, METRIC = ("cr", "trec6", "emotion6", "ag_news"), 1000, "accuracy"

@@ -176,7 +176,7 @@ def price(run: Run) -> float | None:
     return 6 * own
 
 
-def read_rows(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def read_task(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the training rows of a task, and those that are predicted."""
     usual = {"sentence1": "text"}
     tested = "test" if (folder / "test.parquet").exists() else "validation"
@@ -194,7 +194,7 @@ def pool_classes(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 def draw_rows(folder: Path, size: str, draw: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return training and test rows of a task; None where it has too few."""
-    rows, test = read_rows(folder)
+    rows, test = read_task(folder)
     number = int(size.split()[0].replace(",", ""))
     if "class" not in size:
         return (rows.sample(number, random_state=draw), test) if len(rows) >= number else None

@@ -15,7 +15,8 @@ import pandas as pd
 
 from board import AUTO, FREE, HERE, LIMITS, RECORDS, SIZES, WORDS
 from layerscout.reporting import save_chart
-from measuring import read_records, spread, table
+from measuring import read_records, spread
+from writing import table
 
 AXIS = {"tickCount": 4, "grid": False, "title": "seconds of one core"}
 CELL = ["model", "size", "task", "draw"]

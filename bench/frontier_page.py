@@ -20,7 +20,8 @@ from frontier import BLOCKS, PAIRS, RECORDS, SMOLLM2, TASKS, decode
 from layerscout.data import evaluate, find_difference, find_interval
 from layerscout.plans import make_plan
 from layerscout.reporting import save_chart
-from measuring import read_records, table
+from measuring import read_records
+from writing import table
 
 # Two runs of the same command differ by so much in the processor time that they take.
 TOLERANCE = 1.1

@@ -31,9 +31,9 @@ from measuring import (
     options,
     random_encoder,
     ratio,
-    table,
     write_page,
 )
+from writing import table
 
 EXAMPLES, HELD_OUT, EPOCHS, REPEATS = 256, 64, 2, 3
 PLANS = ("head:8", "top:2", "(7, 8, 8)", "(4, 8, 8)", "full")

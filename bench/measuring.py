@@ -21,7 +21,6 @@ from transformers.utils import logging
 
 import layerscout as ls
 from layerscout.data import Split, sample
-from writing import table as table
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,15 @@ import torch
 from scipy.stats import t
 
 import layerscout as ls
-from board import TEST, pool_classes, read_rows
+from board import TEST, pool_classes, read_task
 from layerscout.data import Targets, standard_error
 from layerscout.models import Encoder, can_average, norm_means
 from layerscout.scores import solve_head, solve_path
 from layerscout.states import DEFAULT_LIMIT, pool_states
 from layerscout.tuning.learning_curve import GROUPS, LEVEL, PARTS, WIDER, find_curve
 from layerscout.tuning.solving import deal
-from measuring import machine, read_records, table
+from measuring import machine, read_records
+from writing import table
 
 RECORDS = Path(__file__).parent / "more.jsonl"
 TASKS = ("cr", "sst5", "trec6", "emotion6", "ag_news", "amazon_counterfactual_en")
@@ -45,7 +46,7 @@ class Texts:
 
     @classmethod
     def read(cls, folder: Path) -> "Texts":
-        rows, test = read_rows(folder)
+        rows, test = read_task(folder)
         frame, names = pd.concat([*pool_classes(rows), test]), sorted(rows["label"].unique())
         return cls(names, list(frame["text"]), frame["label"].map(names.index).to_numpy(np.int64))
 

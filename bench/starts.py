@@ -29,16 +29,8 @@ from layerscout.states import DEFAULT_LIMIT, pool_states, predict
 from layerscout.tuning import starting
 from layerscout.tuning.resolve import encode_split
 from layerscout.tuning.solving import deal
-from measuring import (
-    Section,
-    grid_options,
-    list_models,
-    read_records,
-    run_grid,
-    spread,
-    table,
-    write_page,
-)
+from measuring import Section, grid_options, list_models, read_records, run_grid, spread, write_page
+from writing import table
 
 RECORDS = Path(__file__).parent / "starts" / "records.jsonl"
 PLANS = {"MiniLM": "(3,4,4)", "mpnet-base": "(9,10,10)"}

@@ -53,10 +53,10 @@ from measuring import (
     random_encoder,
     ratio,
     synchronize,
-    table,
     write_page,
 )
 from resident import read_peak
+from writing import table
 
 BLOCKS, BEST, EPOCHS, EXAMPLES = 12, 8, 5, 1000
 LAYERSCOUT = (sys.executable, "-m", "layerscout")

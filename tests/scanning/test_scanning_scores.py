@@ -26,7 +26,7 @@ CLASSES_ONLY = {key for key, row in SCORES.items() if not row.numbers}
 OF_BLOCKS = {key for key, row in SCORES.items() if row.of == "blocks"}
 GRADIENTS = ("fisher", "gradient_norm", "saliency")
 ARRAYS = (
-    "cca", "ridge", "logme", "h_score", "numerical_rank", "knn", "mutual_information", "codelength",
+    "cca", "ridge", "logme", "h_score", "numerical_rank", "knn", "mutual_information",
 )  # fmt: skip
 # Scores of every source that are quick to compute.
 QUICK = "variability_ratio,logme,gradient_norm,weight_snr,cka_change"

@@ -33,7 +33,7 @@ ON_ARRAYS = [
     if row.source in ("moments", "state") and key != "head_quality"
 ]
 OF_NUMBERS = [key for key in ON_ARRAYS if SCORES[key].numbers]
-SEEDED = (DEBIASED, "cca", "ridge", "mutual_information", "codelength")
+SEEDED = (DEBIASED, "cca", "ridge", "mutual_information")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_awkward_examples_have_an_answer_or_a_clear_refusal(case):
     elif case == "one class at zero":
         assert undefined == {"numerical_rank"}
     elif case == "far from the origin":  # where all states point the same way
-        assert undefined == {"knn", "codelength"}
+        assert undefined == {"knn"}
     else:
         assert not undefined
 
@@ -352,7 +352,7 @@ def test_keys_are_read_from_text_and_lists():
     assert read_score_keys("all", numbers=False) == list(SCORES)
     left = read_score_keys("all", numbers=True)
     assert set(SCORES) - set(left) == {
-        *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information", "codelength",
+        *KEYS, DEBIASED, "h_score", "numerical_rank", "mutual_information",
     }  # fmt: skip
     line = expect_refused("compares classes", read_score_keys, "cca,h_score", numbers=True)
     assert line.startswith("h_score") and all(key in line for key in OF_NUMBERS)

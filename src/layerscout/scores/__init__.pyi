@@ -1,7 +1,6 @@
 from .arrays import (
     LARGEST as LARGEST,
     cca as cca,
-    codelength as codelength,
     h_score as h_score,
     head_quality as head_quality,
     knn as knn,

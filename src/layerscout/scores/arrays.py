@@ -270,26 +270,6 @@ def mutual_information(H: Values, y: Values, *, seed: int = 0) -> float | None:
     return _on_arrays("mutual_information", H, y, seed)
 
 
-def codelength(H: Values, y: Values, *, seed: int = 0) -> float | None:
-    """Online code length of the labels in nats an example; lower is better.
-
-    Voita & Titov 2020, §2.2.2, with a softmax regression; see
-    `layerscout.scores.online_code.codelength`.
-
-    Args and errors: as `variability_ratio`; `seed` draws the order.
-
-    Example:
-        >>> import numpy as np
-        >>> import layerscout as ls
-        >>> rng = np.random.default_rng(0)
-        >>> y = np.arange(200) % 2
-        >>> H = rng.normal(size=(200, 8)) + y[:, None]
-        >>> round(ls.scores.codelength(H, y), 2)
-        0.3
-    """
-    return _on_arrays("codelength", H, y, seed)
-
-
 def _on_arrays(
     key: str,
     H: Values,

@@ -253,19 +253,6 @@ SCORES: Mapping[str, Definition] = {
             state.exact, state.labels, state.seed, state.examples, state.clusters
         ),
     ),
-    "codelength": Definition(
-        title="online code length",
-        summary="nats per example to send the labels while a classifier is learnt",
-        meaning="How many nats it takes to send the labels in portions, each coded by a classifier "
-        "on the state that was fitted to the portions before. It measures how few examples a "
-        "classifier needs as well as how good it gets. The order of the examples is random, and "
-        "with a few hundred examples it affects the value.",
-        better="lower",
-        source="state",
-        compute=lambda state: _module("online_code").codelength(
-            state.exact, state.labels, state.seed, state.examples
-        ),
-    ),
     "probe": Definition(
         title="probe",
         summary="a trained classifier on the frozen state",
@@ -332,8 +319,12 @@ SCORES: Mapping[str, Definition] = {
 }
 
 
-# Scores that led to worse plans and were dropped, by their titles: older scans still hold them.
-RETIRED = {"loes": "LOES", "entropy": "entropy of the states"}
+# Scores that led to no better plans and were dropped, by their titles: older scans still hold them.
+RETIRED = {
+    "loes": "LOES",
+    "entropy": "entropy of the states",
+    "codelength": "online code length",
+}
 
 
 def name_score(key: str) -> str:

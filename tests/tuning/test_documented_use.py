@@ -235,16 +235,10 @@ def test_words_are_judged_as_the_card_asks(kind, family, options, rows, tmp_path
         if kind != "dropped" and len(tokenizer(split.texts[row])["input_ids"]) <= 64:
             assert got == ours, split.words[row]
     reached, reported = 2 * counts[0] / (counts[1] + counts[2]), next(iter(result.metrics.values()))
-    pipeline, card = result.content["pipeline"], write_card(result.content)
-    if kind == "dropped":  # words of no token: both figures are shown, and say so
-        assert reached == pytest.approx(pipeline["joined"]) != pytest.approx(reported)
-        assert f" and reach {reached:.4f}." in card
-        assert any(f"with which it reaches {reached:.3f}" in text for text in result.warnings)
+    if kind == "dropped":  # words of no token, of which no pipeline can say anything
+        assert any("dropped by the tokenizer" in warning for warning in result.warnings)
     else:
         assert reached == pytest.approx(reported, abs=0.01) and reported > 0.02
-    if tags.are_spans and "pipeline_class" in card:
-        assert pipeline["entity_f1"] != pipeline["by_words"]
-        assert any("pipeline" in warning for warning in result.warnings)
 
 
 @pytest.mark.whole

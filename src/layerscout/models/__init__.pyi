@@ -47,7 +47,6 @@ from .encoder import (
 )
 from .exports import (
     export as export,
-    find_entities as find_entities,
     round_weights as round_weights,
     truncate as truncate,
 )

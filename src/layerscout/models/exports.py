@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -35,7 +34,6 @@ from layerscout.models.configurations import read_config
 from layerscout.models.devices import Computed, quiet_transformers
 from layerscout.models.encoder import Encoder
 from layerscout.models.hub import locate_checkpoint
-from layerscout.models.tokens import overlap_windows
 from layerscout.models.versions import name_tokenizer, save_config
 from layerscout.plans import Plan, check_tied
 
@@ -235,48 +233,3 @@ def _prepare_tokenizer(tokenizer: Any, model: Any, max_length: int | None) -> An
     names = [name for name in tokenizer.model_input_names if name in taken]
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names = names
     return tokenizer
-
-
-def find_entities(
-    encoder: Encoder, model: Any, texts: Sequence[str], max_length: int, *, joined: bool
-) -> list[set[tuple[int, int, str]]]:
-    """Ask transformers' pipeline, as users do, for the entities of texts.
-
-    Args:
-        encoder: what the model was made from.
-        model: that labels words.
-        texts: n of them.
-        max_length: tokens of an input that the model was tuned on.
-        joined: with words joined at spaces, by the class that the card then shows.
-
-    Returns:
-        Of each text where entities begin and end, without spaces around them, and their types.
-    """
-    from transformers import TokenClassificationPipeline
-
-    from layerscout.models.joined_words import Words
-
-    with warnings.catch_warnings(), encoder.autocast():
-        warnings.filterwarnings("ignore", "Tokenizer does not support real words")
-        find = (Words if joined else TokenClassificationPipeline)(
-            model=model,
-            tokenizer=_prepare_tokenizer(encoder.tokenizer, model, max_length),
-            device=encoder.device,
-            aggregation_strategy="first",
-            stride=overlap_windows(max_length),
-        )
-        # As on the card for tags that the library does not know; of B- and I- it is what it does.
-        find.get_tag = lambda tag: ("B" if tag[0] in "BS" else "I", tag[2:] or tag == "O")
-        # A text of no token, such as a joiner of no width, is none that a decoder can run on.
-        some = find.tokenizer(list(texts), truncation=True)["input_ids"]
-        entities = [find(text) if ids else [] for text, ids in zip(texts, some, strict=True)]
-    return [
-        {_trim(text, one["start"], one["end"], one["entity_group"]) for one in some}
-        for text, some in zip(texts, entities, strict=True)
-    ]
-
-
-def _trim(text: str, start: int, end: int, kind: str) -> tuple[int, int, str]:
-    """Leave out the spaces around a part of a text: GPT-2's tokens have the one before."""
-    part = text[start:end]
-    return start + len(part) - len(part.lstrip(" ")), start + len(part.rstrip(" ")), kind

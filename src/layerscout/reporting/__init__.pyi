@@ -1,5 +1,4 @@
 from .card import (
-    is_pipeline_other as is_pipeline_other,
     summarise_tuning as summarise_tuning,
     write_card as write_card,
 )

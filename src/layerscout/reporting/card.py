@@ -28,7 +28,6 @@ from layerscout.reporting.words import (
     describe_quality,
     describe_speed,
     find_stage,
-    format_decimals,
     is_left_out,
     list_chosen,
     name_constant_answer,
@@ -81,18 +80,6 @@ def _say_by_what(content: Mapping[str, Any]) -> str:
     return METHODS[content["method"]].words.format(**content["method_options"])
 
 
-def is_pipeline_other(pipeline: Mapping[str, Any] | None, way: str = "entity_f1") -> bool:
-    """Return whether the figure through transformers' pipeline is not that of the words.
-
-    Args:
-        pipeline: what `result.json` holds of it, if anything.
-        way: the pipeline as it is, or "joined", as the card has it.
-    """
-    if pipeline is None or pipeline[way] is None:
-        return False
-    return format_decimals(pipeline[way]) != format_decimals(pipeline["by_words"])
-
-
 def write_card(content: Mapping[str, Any]) -> str:
     """Write the README.md of a tuned model: what it is, how it was made, how good, at what cost.
 
@@ -128,7 +115,6 @@ def write_card(content: Mapping[str, Any]) -> str:
         better=better,
         figures=_show_figures(content),
         spans=spans,
-        other=is_pipeline_other(content.get("pipeline")),
         words_class=_show_words_class(task),
         stride=overlap_windows(settings["max_length"]),
         # Marked in other ways than with B- and I-.
@@ -226,15 +212,6 @@ def _show_figures(content: Mapping[str, Any]) -> str:
     if (table := tabulate_by_name(shown)) is not None:
         rows = [[_escape(name), *cells] for name, *cells in table.rows]
         text += f"\n{table.caption}\n\n{write_markdown(replace(table, rows=rows))}"
-    pipeline = content.get("pipeline")
-    if pipeline is not None and is_pipeline_other(pipeline):
-        other = is_pipeline_other(pipeline, "joined")
-        reach = f" and reach {pipeline['joined']:.4f}" if other else ""
-        text += (
-            f"\nThe figures are of words at spaces. On {pipeline['sentences']} validation "
-            f"sentences their entity F1 is {pipeline['by_words']:.4f}; through `pipeline` as it "
-            f"is, it is {pipeline['entity_f1']:.4f}. The lines below join words at spaces{reach}.\n"
-        )
     return text
 
 

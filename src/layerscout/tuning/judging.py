@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from layerscout.data import (
     Split,
-    Tags,
     Targets,
-    evaluate,
-    find_spans,
-    list_metrics,
     make_targets,
     require_validation,
     settle_thresholds,
@@ -23,7 +18,6 @@ from layerscout.data import (
 from layerscout.models import (
     TrainableModel,
     base_of,
-    find_entities,
     holds_exactly,
     keep_thresholds,
     make_averaging_classifier,
@@ -32,7 +26,6 @@ from layerscout.models import (
     unshare_weights,
 )
 from layerscout.plans import Classifier
-from layerscout.reporting import is_pipeline_other
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
 from layerscout.tuning.baselines import judge_words
@@ -43,9 +36,6 @@ from layerscout.tuning.run_options import Measure
 from layerscout.tuning.solving import Judged
 from layerscout.tuning.stages import TunedPlan, start_model
 from layerscout.tuning.stepping import pick_epoch
-
-# Sentences that are judged through the pipeline as well: about a second for a base model.
-ASKED = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +106,7 @@ def judge(
     run = first.runs[first.kept]
     value = pick_epoch(run.curve, tuning.settings.keep).value
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
-    test = other_test = pipeline = calibration = tested = None
+    test = other_test = calibration = tested = None
     predictions: dict[str, Any] = {}
     words: dict[str, Any] | None = None
     answers = tuning.validation.answers
@@ -126,8 +116,6 @@ def judge(
         shown = judged.split, answers, logits, thresholds, judged.which, judged.folds
         result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
-        if measure == "all" and tuning.saved_as == "checkpoint":
-            pipeline = _judge_pipeline(tuning, model)
         if measure == "all":
             words = judge_words(tuning, judged, thresholds)
         predictions = dict(result.predictions)
@@ -147,7 +135,6 @@ def judge(
     content = {
         **_describe(tuning, first, answers, result),
         "baselines": {} if words is None else {"tf-idf": words},
-        "pipeline": pipeline,
         "test": test,
         "calibration": calibration,
         "thresholds": None
@@ -155,8 +142,7 @@ def judge(
         else dict(zip(task.labels, thresholds.tolist(), strict=True)),
         "examples_per_second": speeds,
     }
-    warnings = [*result.warnings, *_warn_of_pipeline(pipeline)]
-    return Judgement(content, other_test, predictions, warnings)
+    return Judgement(content, other_test, predictions, result.warnings)
 
 
 def judge_validation(tuning: Tuning, tuned: TunedPlan, model: Any) -> Judged:
@@ -191,76 +177,6 @@ def find_thresholds(tuning: Tuning, judged: Judged) -> np.ndarray | None:
     factor = judged.factor if judged.trained else 1.0
     threshold, labels = tuning.settings.threshold, judged.split.labels
     return settle_thresholds(threshold, labels, judged.logits, factor)
-
-
-def _judge_pipeline(tuning: Tuning, model: Any) -> dict[str, Any] | None:
-    """Judge the entities that transformers' pipeline finds in some validation sentences.
-
-    Its words are the tokenizer's, not those at spaces, so its figure may be another.
-
-    Args:
-        tuning: what the runs started from.
-        model: that is saved; where its head was solved, on these sentences too.
-
-    Returns:
-        How many sentences; entity F1 through the pipeline, by words, and, where these differ,
-        through the pipeline that joins words at spaces; and inside how many of all validation words
-        the pipeline begins another. None where tags mark no spans.
-    """
-    task, split = tuning.task, require_validation(tuning.task)
-    if "entity_f1" not in list_metrics(task.kind, task.labels):
-        return None
-    rows = np.unique(np.linspace(0, len(split) - 1, min(ASKED, len(split))).astype(int))
-    chosen = split.take(rows)
-    encoded = encode_split(chosen, tuning.encoder, task, tuning.request.max_length)
-    logits = predict(tuning.encoder, model, encoded).numpy()
-    tags = Tags(tuple(task.labels), chosen.sentences)
-    words = [word for row in chosen.words or () for word in row]
-    ends = np.cumsum([len(word) + 1 for word in words]) - 1
-    starts = ends - list(map(len, words))
-    # Characters are counted from the beginning of the first sentence, with a space after every one.
-    offsets = starts[chosen.bounds[:-1]].tolist()
-
-    true = {
-        (int(starts[first]), int(ends[last]), tags.types[number])
-        for number, first, last in zip(*find_spans(tags, chosen.labels), strict=True)
-    }
-    find = partial(find_entities, tuning.encoder, model, chosen.texts, tuning.request.max_length)
-
-    def ask(joined: bool) -> float:
-        found = {
-            (start + offset, end + offset, kind if kind in tags.types else tags.types[0])
-            for offset, some in zip(offsets, find(joined=joined), strict=True)
-            for start, end, kind in some
-        }
-        return 2 * len(true & found) / max(1, len(true) + len(found))
-
-    _, owners, places = tuning.validation.tokens.spread()
-    reached = {
-        "sentences": len(rows),
-        "entity_f1": ask(joined=False),
-        "by_words": evaluate("entity_f1", chosen.labels, logits, tags=tags),
-        "joined": None,
-        "words": len(split.labels),
-        "split_words": len(np.unique(owners[places != 0])),
-    }
-    return reached | {"joined": ask(joined=True)} if is_pipeline_other(reached) else reached
-
-
-def _warn_of_pipeline(pipeline: Mapping[str, Any] | None) -> list[str]:
-    """Say that the pipeline's figure is another, and why, where it is."""
-    if pipeline is None or not is_pipeline_other(pipeline):
-        return []
-    split, words, reach = pipeline["split_words"], pipeline["words"], ""
-    if is_pipeline_other(pipeline, "joined"):  # words of no token, or in several windows
-        reach = f", with which it reaches {pipeline['joined']:.3f}"
-    return [
-        "transformers' token-classification pipeline, which begins other words inside "
-        f"{split:,} of {words:,} validation words, reaches an entity F1 of "
-        f"{pipeline['entity_f1']:.3f} on {pipeline['sentences']} validation sentences, where the "
-        f"words themselves reach {pipeline['by_words']:.3f}; the model card shows how to join "
-        f"words at spaces{reach}"
-    ]
 
 
 def _judge_test(

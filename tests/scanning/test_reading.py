@@ -187,11 +187,11 @@ def decisions(monkeypatch, *result):
     """Have these decisions taken, one look after another; give what was asked."""
     asked, left = [], iter(result)
 
-    def decide(results, looks, tolerance):
-        asked.append((len(results), looks, tolerance))
+    def decide(results, better, looks, tolerance):
+        asked.append((len(results), better, looks, tolerance))
         return next(left)
 
-    monkeypatch.setattr("layerscout.scanning.sampling.decide_lowest", decide)
+    monkeypatch.setattr("layerscout.scanning.sampling.decide_best", decide)
     monkeypatch.setattr("layerscout.scanning.sampling.FIRST_LOOK", 50)
     return asked
 
@@ -218,7 +218,7 @@ def test_reading_stops_at_the_first_look_that_decides(
     asked = decisions(monkeypatch, *result)
     got = read(extractor, telling_task(n=240), decide=DEBIASED)
     assert len(got.split) == size and because in got.reason
-    assert set(asked) == {(5, 6, 0.02)}  # 5 states, as many looks as there may be, 2 %
+    assert set(asked) == {(5, "lower", 6, 0.02)}  # 5 states, as many looks as there may be, 2 %
     assert got.looks == 6
 
 

@@ -6,7 +6,7 @@ from scipy.stats import norm, t
 
 from layerscout.plans import choose_head_state
 from layerscout.scanning import find_rivals
-from layerscout.scores import Estimate, decide_highest, measure_gaps
+from layerscout.scores import Estimate, decide_best, measure_gaps
 
 FOLDS = 20
 
@@ -55,7 +55,7 @@ def test_a_stop_hides_in_at_most_five_of_a_hundred_what_all_rows_show(within):
         hits = draw_hits(rng, truth, sizes[-1])
         for size in sizes[:-1]:
             states = judge(hits[:size])
-            found = decide_highest(states, len(sizes))
+            found = decide_best(states, "higher", len(sizes))
             head = choose_head_state(len(truth) - 1, found.best, found.rest)
             if not find_rivals(states, head, len(sizes), within, size / sizes[-1]):
                 early += 1

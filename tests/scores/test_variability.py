@@ -9,7 +9,7 @@ from layerscout.scores import (
     Debiased,
     Decision,
     deal_groups,
-    decide_lowest,
+    decide_best,
     find_rare,
     find_separable,
 )
@@ -325,5 +325,5 @@ def test_decision():
         ([None, low, apart], {}, (1, True, True, ())),
         ([None, low, apart], {"looks": 100}, (1, False, False, (2,))),
     ):
-        assert decide_lowest(results, **options) == Decision(*expected)
-    assert decide_lowest([none, low, same]).best == 1  # a tie goes to the lower state
+        assert decide_best(results, "lower", **{"tolerance": 0.02} | options) == Decision(*expected)
+    assert decide_best([none, low, same], "lower").best == 1  # a tie goes to the lower state

@@ -21,8 +21,7 @@ from layerscout.scores import (
     Source,
     class_weights,
     deal_groups,
-    decide_highest,
-    decide_lowest,
+    decide_best,
     find_rare,
     measure_gaps,
 )
@@ -201,17 +200,14 @@ def _decide(
     key: str, results: Sequence[Estimate | None], looks: int, within: float, share: float
 ) -> str | None:
     """Say why a share of the examples is enough; None if it takes more of them."""
-    lower = SCORES[key].better == "lower"
-    decision = (
-        decide_lowest(results, looks, tolerance=CLOSE) if lower else decide_highest(results, looks)
-    )
+    decision = decide_best(results, SCORES[key].better, looks, CLOSE)
     best = decision.best
     top = None if best is None else results[best]
     if best is None or top is None:
         return None
     if decision.decided:
         return f"state {best} differs from all others beyond noise"
-    if lower:
+    if SCORES[key].better == "lower":
         close = f"the states that are tied with state {best} lie within {CLOSE:.0%} of it"
         return close if decision.close else None
     # All heads may give the majority's answer until more examples teach them something.

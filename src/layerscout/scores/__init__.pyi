@@ -34,8 +34,7 @@ from .diagnostics import (
 from .estimates import (
     Decision as Decision,
     Estimate as Estimate,
-    decide_highest as decide_highest,
-    decide_lowest as decide_lowest,
+    decide_best as decide_best,
     find_separable as find_separable,
     measure_gaps as measure_gaps,
 )

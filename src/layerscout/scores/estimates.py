@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 
 from layerscout.data import half_width, standard_error
 from layerscout.errors import InputError
+from layerscout.scores.score import Better
 
 Array = NDArray[np.float64]
 
@@ -124,46 +125,30 @@ def measure_gaps(results: Sequence[Estimate | None], best: int, looks: int = 1) 
     return gaps
 
 
-def decide_highest(results: Sequence[Estimate | None], looks: int = 1) -> Decision:
-    """Find the state among 1..L that reads the most, and whether all others are separable from it.
-
-    Ties go to the lower state.
-
-    Args:
-        results: of states 0..L, over the same examples; None for a state that is not scored.
-        looks: as for `find_separable`.
-    """
-    places = _place_states(results)
-    if not places:
-        return Decision(None, decided=False, close=False, rest=())
-    best = max(places, key=lambda state: places[state])
-    apart = find_separable(results, best, looks)
-    rest = tuple(state for state in places if state != best and not apart[state])
-    return Decision(best, decided=not rest, close=not rest, rest=rest)
-
-
-def decide_lowest(
-    results: Sequence[Estimate | None], looks: int = 1, tolerance: float = 0.02
+def decide_best(
+    results: Sequence[Estimate | None], better: Better, looks: int = 1, tolerance: float = 0.0
 ) -> Decision:
-    """Find the state among 1..L with the lowest ratio and whether more examples could change it.
+    """Find the best state among 1..L, and whether more examples could change it.
 
-    Undefined states never win, but more examples may define them, so nothing is decided or close
-    while there are any. Ties go to the lower state.
+    Undefined states never win. Of a ratio more examples may define them, so nothing is decided or
+    close while there are any where lower is better. Ties go to the lower state.
 
     Args:
         results: of states 0..L, over the same groups; None for a state that is not scored.
+        better: whether the highest or the lowest position is best.
         looks: as for `find_separable`.
-        tolerance: how much larger than the best a ratio may be to count as close.
+        tolerance: how far from the best a ratio may be to count as close, as a share of it.
     """
     places = _place_states(results)
     if not places:
         return Decision(None, decided=False, close=False, rest=())
-    best = min(places, key=lambda state: places[state])
+    sign = 1 if better == "lower" else -1
+    best = min(places, key=lambda state: sign * places[state])
     apart = find_separable(results, best, looks)
     rest = tuple(state for state in places if state != best and not apart[state])
     scored = sum(result is not None for result in results[1:])
-    close = all(places[state] - places[best] <= np.log1p(tolerance) for state in rest)
-    whole = len(places) == scored
+    whole = better == "higher" or len(places) == scored
+    close = all(abs(places[state] - places[best]) <= np.log1p(tolerance) for state in rest)
     return Decision(best, decided=whole and not rest, close=whole and close, rest=rest)
 
 

@@ -14,7 +14,6 @@ from layerscout.data import evaluate, find_difference, make_targets
 from layerscout.errors import InputError
 from layerscout.models import TrainableModel, check_formats, round_weights
 from layerscout.plans import FULL, Choice, Loss, Plan
-from layerscout.progress import Show
 from layerscout.states import follow_first
 from layerscout.tuning.judging import find_thresholds, judge_validation, load_kept
 from layerscout.tuning.plan_spec import read_plan
@@ -80,7 +79,7 @@ def solve_first(tuning: Tuning, hooks: Hooks) -> Ready | None:
         pooled = pool(tuning, hooks.show)
     free = keep_free(tuning, "no training fits the time")
     with hooks.watch.measure("solve"), suppress(UnsolvableError):
-        return Ready(pooled, free, solve_plan(free, free.plans[0], pooled, hooks.running))
+        return Ready(pooled, free, solve_plan(free, free.plans[0], pooled, hooks))
     return None
 
 
@@ -118,9 +117,7 @@ def settle_kept(
         tuning = keep_free(tuning)
         with watch.measure("solve"):
             head = (
-                solve_plan(tuning, tuning.plans[0], pooled, running)
-                if ready is None
-                else ready.head
+                solve_plan(tuning, tuning.plans[0], pooled, hooks) if ready is None else ready.head
             )
     except UnsolvableError:
         return trained
@@ -163,18 +160,16 @@ def keep_free(tuning: Tuning, reason: str = "no training was better") -> Tuning:
     )
 
 
-def solve_instead(
-    tuning: Tuning, running: RunOptions, show: Show
-) -> tuple[Tuning, TunedPlan] | None:
+def solve_instead(tuning: Tuning, hooks: Hooks) -> tuple[Tuning, TunedPlan] | None:
     """Return the free head in place of a first plan of which no run finished an epoch.
 
     None where it may not be kept, or no state tells rows apart.
     """
-    if not may_keep_free(tuning, running):
+    if not may_keep_free(tuning, hooks.running):
         return None
     tuning = keep_free(tuning)
     with suppress(UnsolvableError):
-        return tuning, solve_plan(tuning, tuning.plans[0], pool(tuning, show), running)
+        return tuning, solve_plan(tuning, tuning.plans[0], pool(tuning, hooks.show), hooks)
     return None
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
@@ -69,10 +71,10 @@ class Fitted:
     """
 
     tuning: Tuning
-    tuned: list[TunedPlan]
-    ready: Ready | None
-    notes: Sequence[str]
-    deadlines: Iterator[float]
+    tuned: Sequence[TunedPlan] = ()
+    ready: Ready | None = None
+    notes: Sequence[str] = ()
+    deadlines: Iterator[float] = field(default_factory=partial(repeat, inf))
     more: dict[str, Any] | None = None
 
 
@@ -116,7 +118,7 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         left = tuning if ready is None else ready.tuning
         head = [] if ready is None else [ready.head]
         more = _expect_gain(tuning, ask_for(whole)) if head else None
-        return Fitted(replace(left, plans=left.plans[:1]), head, None, [note], iter(()), more)
+        return Fitted(replace(left, plans=left.plans[:1]), head, notes=[note], more=more)
     end = watch.started + watch.limit - slower * after
     fit = f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"
     notes = [f"{fit}; all would need --time {ask_for(whole)}s"]
@@ -124,10 +126,9 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     epochs = settings.count_epochs(n)
     return Fitted(
         replace(tuning, settings=settings, work=replace(tuning.work, epochs=epochs)),
-        [],
-        ready,
-        notes if steps < whole else [],
-        _set_deadlines(end, [run.take(settings, n) for run in runs]),
+        ready=ready,
+        notes=notes if steps < whole else [],
+        deadlines=_set_deadlines(end, [run.take(settings, n) for run in runs]),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from layerscout.data import Task
 from layerscout.errors import InputError
@@ -19,7 +19,7 @@ from layerscout.states import is_first_process, make_accelerator
 from layerscout.tuning.free import settle_kept, solve_instead
 from layerscout.tuning.judging import judge
 from layerscout.tuning.learning_curve import learn_more
-from layerscout.tuning.limiting import check_limit, fit_trainings
+from layerscout.tuning.limiting import Fitted, check_limit, fit_trainings
 from layerscout.tuning.machine import (
     Watch,
     expect_memory,
@@ -28,7 +28,7 @@ from layerscout.tuning.machine import (
 )
 from layerscout.tuning.resolve import RatedPlan, Tuning, resolve
 from layerscout.tuning.result import Result, make_result
-from layerscout.tuning.run_options import RunOptions, check_single, identify_training
+from layerscout.tuning.run_options import RunOptions, check_single
 from layerscout.tuning.snapshots import keeping_trained
 from layerscout.tuning.solving import UnsolvableError, pool
 from layerscout.tuning.stages import (
@@ -88,10 +88,9 @@ def tune(
     running, given = take_options(RunOptions, options)
     request = running.settle(resolve_request(TuneRequest, plan, given, "plan"))
     check_single(running.checkpoints, request)
-    limited, since = request.time is not None, running.since
-    watch = Watch(started if since is None else since, request.time or inf)
+    watch = Watch(started if running.since is None else running.since, request.time or inf)
     alone = make_accelerator().num_processes == 1
-    if limited and not alone:
+    if request.time is not None and not alone:
         raise InputError(
             f"`time` ({request.time:g} s) is for a single process, and this is one of several; "
             "leave it out, or give `epochs`"
@@ -104,63 +103,37 @@ def tune(
     halves = running.measure == "all"
     tuning = resolve(request, encoder, task, scan, running.cache_limit, progress, halves=halves)
     running.check_saving(tuning)
-    about: dict[str, Any] = {}
-    name = None
-    if running.snapshots is not None or running.output is not None:
-        # It reads all weights and examples, which every trial of a study would pay for.
-        about = identify_training(tuning, running.measure)
-        name = running.name_training(about)
+    about, name = running.identify(tuning)
     with show_progress(progress) as show, ExitStack() as lock:
         watch.seconds["load"] = watch.elapsed
         # Of several processes each would time other steps, and wait for those of the others.
-        shown = alone and progress is True and sys.stderr.isatty()
-        forecast = _forecast(tuning, running, show, watch) if shown or limited else None
-        if forecast is not None and shown:
-            expected = sum(forecast.seconds.values())
-            say(f"this takes about {write_duration(min(expected, watch.limit - watch.elapsed))}")
+        told = alone and progress is True and sys.stderr.isatty()
+        forecast = None
+        if told or request.time is not None:
+            forecast = _forecast(tuning, running, show, watch, told=told)
         device, predicted = tuning.encoder.device, expect_memory(tuning)
-        before = measure_memory(device)
+        memory = {"predicted": predicted, "before": measure_memory(device)}
         snapshots = running.open_snapshots(about, lock)
         warnings = [*tuning.warnings, *warn_of_memory(device, predicted)]
         warnings += snapshots.notes if snapshots is not None else ()
-        hooks = Hooks(show, running, snapshots, predicted, warnings.append, watch)
-        tuned: list[TunedPlan] = []
-        ready, more = None, dict[str, Any].fromkeys(("texts", "time"))
-        if forecast is not None and limited:
+        hooks = Hooks(show, running, snapshots, predicted, warnings, watch)
+        fitted = Fitted(tuning)
+        if forecast is not None and request.time is not None:
             fitted = fit_trainings(tuning, forecast, hooks)
-            tuning, tuned, ready = fitted.tuning, fitted.tuned, fitted.ready
-            more["time"] = fitted.more
             warnings += fitted.notes
-            hooks = replace(hooks, deadlines=fitted.deadlines)
-        for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
-            try:
-                tuned.append(_tune_plan(tuning, rated, hooks, number))
-            except (NothingFinishedError, UnsolvableError) as error:
-                if tuned:
-                    warnings.append(f"the plan to compare with failed: {error}")
-                elif (instead := solve_instead(tuning, running, show)) is not None:
-                    tuning, head = instead
-                    tuned.append(head)
-                    warnings.append(f"the training failed, so the free head is kept: {error}")
-                else:
-                    if snapshots is not None:  # nothing in them is worth continuing
-                        snapshots.discard()
-                    raise
-        warnings += running.warn_of_unsaved()
+        tuning, tuned = _tune_plans(fitted, hooks)
         with keeping_trained(snapshots, "judging it"), watch.measure("judge"):
-            settled = settle_kept(tuning, tuned, hooks, ready)
-            more["texts"] = learn_more(settled) if running.measure == "all" else None
-            used = measure_memory(device, peak=True)  # before what only measures the model
+            settled = settle_kept(tuning, tuned, hooks, fitted.ready)
+            texts = learn_more(settled) if running.measure == "all" else None
+            # Before what only measures the model.
+            memory["used"] = measure_memory(device, peak=True)
             show("done" if running.measure == "metric" else "judging it", 0, 1)
             judgement = judge(
                 settled.tuning, settled.tuned, settled.model, settled.judged, running.measure
             )
-            memory = {"predicted": predicted, "used": used, "before": before}
-            time = {
-                "limit": request.time,
-                "estimate": None if forecast is None else forecast.seconds,
-                "seconds": watch.seconds,
-            }
+            estimate = None if forecast is None else forecast.seconds
+            time = {"limit": request.time, "estimate": estimate, "seconds": watch.seconds}
+            more = {"texts": texts, "time": fitted.more}
             result = make_result(settled, judgement, more, memory, name, warnings, time)
         log_warnings(__name__, result.warnings)
         # Locked until the result is saved.
@@ -168,17 +141,43 @@ def tune(
         return replace(result, snapshots=kept)
 
 
-def _forecast(tuning: Tuning, running: RunOptions, show: Show, watch: Watch) -> Forecast:
-    """Estimate what the work that is ahead takes.
+def _forecast(
+    tuning: Tuning, running: RunOptions, show: Show, watch: Watch, *, told: bool
+) -> Forecast:
+    """Estimate what the work that is ahead takes, and say so if asked.
 
     Raises:
-        InputError: if it is more than what is allowed.
+        InputError: if that does not fit the time, whatever is done.
     """
     show("timing parts of the work", 0, 1)
     with watch.measure("timing"):
         forecast = Forecast.of(tuning, running)
     check_limit(tuning, forecast, watch, running)
+    if told:
+        expected = min(sum(forecast.seconds.values()), watch.limit - watch.elapsed)
+        say(f"this takes about {write_duration(expected)}")
     return forecast
+
+
+def _tune_plans(fitted: Fitted, hooks: Hooks) -> tuple[Tuning, list[TunedPlan]]:
+    """Tune each plan that is not yet; the free head stands in for a first one that fails."""
+    tuning, tuned = fitted.tuning, [*fitted.tuned]
+    for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
+        try:
+            tuned.append(_tune_plan(tuning, rated, hooks, number))
+        except (NothingFinishedError, UnsolvableError) as error:
+            if tuned:
+                hooks.warnings.append(f"the plan to compare with failed: {error}")
+            elif (instead := solve_instead(tuning, hooks)) is not None:
+                tuning, head = instead
+                tuned.append(head)
+                hooks.warnings.append(f"the training failed, so the free head is kept: {error}")
+            else:
+                if hooks.snapshots is not None:  # nothing in them is worth continuing
+                    hooks.snapshots.discard()
+                raise
+    hooks.warnings.extend(hooks.running.warn_of_unsaved())
+    return tuning, tuned
 
 
 def _tune_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:

@@ -229,17 +229,23 @@ class RunOptions(Options):
                 self.snapshots, about, resume=self.resume or not first, overwrite=self.overwrite
             )
 
-    def name_training(self, about: Mapping[str, Any]) -> str:
-        """Name what is trained on what and how, by its hash.
+    def identify(self, tuning: Tuning) -> tuple[dict[str, Any], str | None]:
+        """Return what is trained on what and how, and its name by its hash.
+
+        Nothing where nothing is kept: it reads all weights and examples, which every trial of a
+        study would pay for.
 
         Raises:
             InputError: if the output folder has the result of another training, which would be
                 lost.
             AlreadyDoneError: if `resume` is requested, and the result of this one is there.
         """
+        if self.snapshots is None and self.output is None:
+            return {}, None
+        about = identify_training(tuning, self.measure)
         training = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
         if self.output is None or self.overwrite or not (self.output / "result.json").exists():
-            return training
+            return about, training
         earlier = None
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             earlier = read_json(self.output / "result.json")["settings"]["training"]
@@ -252,7 +258,7 @@ class RunOptions(Options):
             raise AlreadyDoneError(
                 f"{self.output} holds the result of this training; there is nothing to resume"
             )
-        return training
+        return about, training
 
 
 def identify_training(tuning: Tuning, measure: Measure) -> dict[str, Any]:

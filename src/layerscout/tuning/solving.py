@@ -14,11 +14,9 @@ import torch
 from layerscout.data import (
     Split,
     Targets,
-    evaluate,
     make_targets,
     number_texts,
     require_validation,
-    settle_thresholds,
 )
 from layerscout.errors import InputError
 from layerscout.models import Encoder
@@ -34,7 +32,7 @@ from layerscout.states import (
 )
 from layerscout.tuning.forms import Form
 from layerscout.tuning.resolve import Tuning
-from layerscout.tuning.stepping import Epoch, Run
+from layerscout.tuning.stepping import Epoch, Run, judge_logits
 
 if TYPE_CHECKING:
     from layerscout.scores import LinearHead, SolvedHead
@@ -195,10 +193,7 @@ def judge_solved(tuning: Tuning, judged: Judged, training_loss: float) -> Epoch:
 
     right, logits = _answer(tuning, judged.split), judged.logits
     loss = float(find_losses(right.labels, logits).mean())
-    thresholds = settle_thresholds(tuning.settings.threshold, right.labels, logits)
-    metric = tuning.settings.metric
-    value = evaluate(metric, right.labels, logits, tags=right.tags, thresholds=thresholds)
-    return Epoch(1, training_loss, loss, value)
+    return Epoch(1, training_loss, loss, judge_logits(tuning.settings, right, logits))
 
 
 def judge_left_out(tuning: Tuning, solved: SolvedHead, split: Split, dealt: np.ndarray) -> Judged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -55,7 +56,7 @@ class Hooks:
         running: what is saved and reported.
         snapshots: for resuming, if they are kept.
         memory: bytes that training is expected to take, which are shown too.
-        warn: tells the reader of the result what should be known.
+        warnings: what the reader of the result should know, added to.
         watch: measures what every phase takes.
         deadlines: until when each training may go on, by `perf_counter`, in their order.
     """
@@ -64,9 +65,19 @@ class Hooks:
     running: RunOptions
     snapshots: Snapshots | None
     memory: int
-    warn: Callable[[str], None]
+    warnings: list[str]
     watch: Watch
     deadlines: Iterator[float] = field(default_factory=partial(repeat, inf))
+
+    def track(
+        self, label: str, about: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Mapping[str, float], int], None]]:
+        """Return what logs values at a step to the tracker, if there is one; see `tracking`."""
+        return tracking(self.running.track, self.running.logs, label, about)
+
+    def snapshot(self, run: str) -> RunSnapshots | None:
+        """Return the snapshots of a run by its name, if they are kept."""
+        return None if self.snapshots is None else RunSnapshots(self.snapshots.folder / run)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +182,7 @@ def try_rates(
     return tuple(runs), *champion[1:]
 
 
-def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOptions) -> TunedPlan:
+def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, hooks: Hooks) -> TunedPlan:
     """Solve the head of a plan that tunes nothing else, at the best of its states.
 
     Beside a training it is judged on the rows that this is judged on; so it is where less than all
@@ -181,7 +192,7 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
         UnsolvableError: if no state tells the examples apart.
     """
     assert rated.states is not None, "its head is solved"
-    beside = tuning.trains or running.measure != "all"
+    beside = tuning.trains or hooks.running.measure != "all"
     run, solution = solve(tuning, pooled, rated.states, beside=beside)
     choice = rated.choice
     if len(rated.states) > 1:
@@ -194,9 +205,8 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, running: RunOpt
         choice = replace(choice, plan=plan, reason=reason)
     [epoch], label = run.curve, f"{choice.plan.notation}, solved"
     about = {"plan": choice.plan.notation, "shrinkage": solution.solved.shrinkage}
-    ends = {"training_loss": epoch.training_loss, "validation_loss": epoch.loss}
-    with tracking(running.track, running.logs, label, about) as log:
-        log(ends | {tuning.settings.metric: epoch.value}, 1)
+    with hooks.track(label, about) as log:
+        log(epoch.track(tuning.settings.metric), 1)
     splits = tuning.training, tuning.validation
     return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
 
@@ -264,14 +274,10 @@ def train_run(
     name: str,
 ) -> tuple[Run, Mapping[str, Tensor]]:
     """Train a plan once; return the run, and the trained parameters of its epoch that counts."""
-    encoder, running = tuning.encoder, hooks.running
+    encoder, checkpoints = tuning.encoder, hooks.running.checkpoints or {}
     label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
     about = {"learning_rate": rate, "seed": seed, "plan": plan.notation}
     about |= {"method": tuning.method.name, **asdict(tuning.settings)}
-    snapshots = None
-    if hooks.snapshots is not None:
-        snapshots = RunSnapshots(hooks.snapshots.folder / name)
-
     until = next(hooks.deadlines)
 
     def advance(done: int, total: int) -> bool:
@@ -280,19 +286,19 @@ def train_run(
         return is_over(until)
 
     def save(epoch: int) -> None:
-        folder = (running.checkpoints or {}).get(epoch)
+        folder = checkpoints.get(epoch)
         if folder is not None and is_first_process():
             card = f"{encoder.name} during training, after epoch {epoch}.\n"
             length, dtype = tuning.request.max_length, tuning.save_dtype
             export(model, encoder.tokenizer, folder, card, max_length=length, dtype=dtype)
 
-    with tracking(running.track, running.logs, label, about) as log:
+    with hooks.track(label, about) as log:
         model, started = start_model(tuning, plan, seed).model, perf_counter()
         if tuning.starts_solved:
             hooks.show("solving the head that it starts with", 0, 1)
             if not solve_once(starts, (seed,), tuning, model, splits[0]):
                 apart = "no state tells the training examples apart"
-                hooks.warn(f"{apart}, so the head of {plan.notation} started at random")
+                hooks.warnings.append(f"{apart}, so the head of {plan.notation} started at random")
         solving = perf_counter() - started
         run, parameters = train(
             encoder,
@@ -303,7 +309,7 @@ def train_run(
             seed=seed,
             settings=tuning.settings,
             advance=advance,
-            snapshots=snapshots,
+            snapshots=hooks.snapshot(name),
             log=log,
             after=save,
             factors=list_rate_factors(tuning, model, plan, rate),

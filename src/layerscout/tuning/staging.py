@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
-from math import isfinite
 from time import perf_counter
 
 import numpy as np
@@ -25,11 +23,9 @@ from layerscout.data import (
     require_validation,
 )
 from layerscout.models import find_output, use_seed
-from layerscout.plans import Classifier, Plan, Settings, learning_rate_at
+from layerscout.plans import Classifier, Plan, Settings
 from layerscout.states import Examples, follow_first, read_inputs
 from layerscout.tuning.resolve import RatedPlan, Tuning
-from layerscout.tuning.run_options import tracking
-from layerscout.tuning.snapshots import RunSnapshots
 from layerscout.tuning.solving import (
     Judged,
     Pooled,
@@ -129,11 +125,9 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
                 return run, None
         run, found = _solve(tuning, rated.choice.plan, labelled, done)
         about = {"learning_rate": rate, "seed": seed, **asdict(tuning.settings)}
-        label, running = f"{rated.choice.plan.notation}, {name}", hooks.running
-        with tracking(running.track, running.logs, label, about) as log:
+        with hooks.track(f"{rated.choice.plan.notation}, {name}", about) as log:
             for end in run.curve:
-                losses = {"training_loss": end.training_loss, "validation_loss": end.loss}
-                log(losses | {tuning.settings.metric: end.value}, done[-1].steps)
+                log(end.track(tuning.settings.metric), done[-1].steps)
         return run, found
 
     runs, kept, found = try_rates(tuning, rated, number, run_stages)
@@ -196,7 +190,13 @@ def _train_stage(
     model = start_model(tuning, plan, run.seed, find_classifier(tuning)).model
     output, layer = find_output(model)
     steps = labelled.share_steps(settings.steps(len(tuning.training)))
-    own, started = steps[place - 1], perf_counter()
+    own, before, started = steps[place - 1], sum(steps[: place - 1]), perf_counter()
+    label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
+
+    def advance(done: int, _: int) -> bool:
+        hooks.show(label, before + done, sum(steps))
+        return is_over(until)
+
     with ExitStack() as within:
         within.enter_context(use_seed(run.seed))
         if settings.loss == "contrastive":
@@ -206,24 +206,11 @@ def _train_stage(
             solve_once(starts, (run.seed, place), tuning, model, examples, rows)
         factors = list_rate_factors(tuning, model, plan, rate)
         stepper = Stepper(tuning.encoder, model, examples, settings, factors, run.seed)
-        snapshots = None
-        if hooks.snapshots is not None:
-            snapshots = RunSnapshots(hooks.snapshots.folder / f"{name}-stage-{place}")
+        if (snapshots := hooks.snapshot(f"{name}-stage-{place}")) is not None:
             snapshots.restore(run, stepper)
         if not run.curve and not run.diverged:
-            losses: list[float] = []
-            model.train()
-            for batch in islice(_draw(settings, examples, rows, stepper.order), own):
-                share = learning_rate_at(len(losses), own, settings.warmup, settings.schedule)
-                losses.append(stepper.step(batch, rate * share))
-                if not isfinite(losses[-1]):
-                    run.diverge(f"the loss was {losses[-1]} at step {len(losses)} of {own}")
-                    break
-                label = f"{plan.notation}, learning rate {rate:g}, seed {run.seed}"
-                hooks.show(label, sum(steps[: place - 1]) + len(losses), sum(steps))
-                if len(losses) < own and is_over(until):
-                    run.stopped = f"the time was over after step {len(losses)} of {own}"
-                    break
+            drawn = _draw(settings, examples, rows, stepper.order)
+            losses = [loss for _, loss in stepper.take_steps(run, drawn, own, advance)]
             if not run.diverged:
                 run.curve = [Epoch(1, loss := float(np.mean(losses)), loss, -loss)]
             stepper.kept = {key: p.detach().clone() for key, p in stepper.trained.items()}

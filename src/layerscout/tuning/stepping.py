@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -11,9 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from layerscout.data import shuffle_batches, shuffle_plainly
+from layerscout.data import (
+    Targets,
+    evaluate,
+    settle_thresholds,
+    shuffle_batches,
+    shuffle_plainly,
+)
 from layerscout.models import Encoder
-from layerscout.plans import Keep, Settings
+from layerscout.plans import Keep, Settings, learning_rate_at
 from layerscout.states import Examples, compute_logits, make_accelerator
 
 # τ of the contrastive loss.
@@ -28,6 +35,14 @@ class Epoch:
     training_loss: float
     loss: float
     value: float
+
+    def track(self, metric: str) -> dict[str, float]:
+        """Return what a tracker shows of it."""
+        return {
+            "training_loss": self.training_loss,
+            "validation_loss": self.loss,
+            metric: self.value,
+        }
 
 
 @dataclass
@@ -123,6 +138,33 @@ class Stepper:
         self.order, self.done = np.random.default_rng(seed), 0
         self.kept: dict[str, Tensor] = {}
 
+    def take_steps(
+        self,
+        run: Run,
+        batches: Iterable[np.ndarray],
+        steps: int,
+        advance: Callable[[int, int], bool | None],
+    ) -> Iterator[tuple[np.ndarray, float]]:
+        """Take those of a run's steps that are left, and yield the rows and the loss of each.
+
+        A loss that is not finite ends the run, and so does `advance`, told how many are done and of
+        how many, where it returns True.
+        """
+        settings, rate = self.settings, run.learning_rate
+        assert rate is not None, "it is trained"
+        self.model.train()
+        for rows in islice(batches, steps - self.done):
+            share = learning_rate_at(self.done, steps, settings.warmup, settings.schedule)
+            value = self.step(rows, rate * share)
+            if not isfinite(value):
+                run.diverge(f"the loss was {value} at step {self.done + 1} of {steps}")
+                return
+            self.done += 1
+            yield rows, value
+            if advance(self.done, steps) and self.done < steps:
+                run.stopped = f"the time was over after step {self.done} of {steps}"
+                return
+
     def step(self, rows: np.ndarray, learning_rate: float) -> float:
         """Take one step on the examples at `rows` and return their mean loss.
 
@@ -183,6 +225,13 @@ def draw_batches(
     if settings.batching == "shuffled":
         return shuffle_plainly(len(lengths), settings.step_size, order)
     return shuffle_batches(lengths, settings.step_size, order)
+
+
+def judge_logits(settings: Settings, answers: Targets, logits: np.ndarray) -> float:
+    """Return the metric that counts, with the thresholds that suit these rows."""
+    thresholds = settle_thresholds(settings.threshold, answers.labels, logits)
+    options = {"tags": answers.tags, "thresholds": thresholds}
+    return evaluate(settings.metric, answers.labels, logits, **options)
 
 
 def contrast(features: Tensor, labels: Tensor) -> Tensor:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from math import isfinite
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from layerscout.data import evaluate, settle_thresholds
 from layerscout.models import Encoder, base_of, park_embeddings, use_seed
-from layerscout.plans import Settings, learning_rate_at
+from layerscout.plans import Settings
 from layerscout.states import Examples, predict
 from layerscout.tuning.snapshots import RunSnapshots
-from layerscout.tuning.stepping import Epoch, Run, Stepper, compute_loss, draw_batches, pick_epoch
+from layerscout.tuning.stepping import (
+    Epoch,
+    Run,
+    Stepper,
+    compute_loss,
+    draw_batches,
+    judge_logits,
+    pick_epoch,
+)
 
 
 def train(
@@ -77,9 +83,7 @@ def train(
             if snapshots is not None:
                 snapshots.save(run, stepper, over=run.stopped is not None or epoch == epochs)
             if len(run.curve) > before:
-                last = run.curve[-1]
-                losses = {"training_loss": last.training_loss, "validation_loss": last.loss}
-                log(losses | {settings.metric: last.value}, stepper.done)
+                log(run.curve[-1].track(settings.metric), stepper.done)
                 after(epoch)
     return run, stepper.kept
 
@@ -96,24 +100,12 @@ def _freeing_memory(stepper: Stepper, validation: Examples) -> AbstractContextMa
 def _pass_once(run: Run, stepper: Stepper, advance: Callable[[int, int], bool | None]) -> float:
     """Take the steps of an epoch and return the mean loss of its examples."""
     started, settings, training = perf_counter(), stepper.settings, stepper.training
-    steps, rate = settings.steps(len(training)), run.learning_rate
-    assert rate is not None, "it is trained"
-    stepper.model.train()
+    batches = draw_batches(settings, training.lengths, stepper.order)
+    steps = settings.steps(len(training))
     loss = seen = 0.0
-    for rows in draw_batches(settings, training.lengths, stepper.order):
-        if stepper.done == steps:
-            break
-        share = learning_rate_at(stepper.done, steps, settings.warmup, settings.schedule)
-        value = stepper.step(rows, rate * share)
-        if not isfinite(value):
-            run.diverge(f"the loss was {value} at step {stepper.done + 1} of {steps}")
-            break
+    for rows, value in stepper.take_steps(run, batches, steps, advance):
         answers = training.weigh(rows)
         loss, seen = loss + value * answers, seen + answers
-        stepper.done += 1
-        if advance(stepper.done, steps) and stepper.done < steps:
-            run.stopped = f"the time was over after step {stepper.done} of {steps}"
-            break
     run.seconds["train"] += perf_counter() - started
     return loss / seen if seen else loss
 
@@ -129,10 +121,7 @@ def _validate(run: Run, stepper: Stepper, validation: Examples, training_loss: f
         return
     answers, outputs = validation.answers, logits.numpy()
     loss = compute_loss(logits, torch.from_numpy(answers.labels)).item()
-    thresholds = settle_thresholds(settings.threshold, answers.labels, outputs)
-    value = evaluate(
-        settings.metric, answers.labels, outputs, tags=answers.tags, thresholds=thresholds
-    )
+    value = judge_logits(settings, answers, outputs)
     run.curve.append(Epoch(len(run.curve) + 1, training_loss, loss, value))
     if pick_epoch(run.curve, settings.keep) is run.curve[-1]:
         stepper.kept = {name: p.detach().clone() for name, p in stepper.trained.items()}

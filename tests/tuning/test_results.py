@@ -266,12 +266,9 @@ def test_a_model_that_predicts_one_class_is_no_success(bert):
     assert "The wrong predictions of which the model is most sure" in page and wrong[0] in page
     assert write_report_command("out folder") == "layerscout report 'out folder'"
     _, again = suggest_step(content, "out folder")
-    assert again.endswith("--classifier mean-linear -o 'out folder-mean'")
-    read = {"settings": content["settings"] | {"classifier": "mean-linear"}}
-    _, again = suggest_step(content | read, "out folder")
     assert again.startswith("layerscout tune ") and "--epochs 6 --learning-rate 0.0033," in again
     learnt = {"confusion": [[2, 0], [0, 8]], "metrics": {"macro_f1": 1.0}, "interval": [0.9, 1]}
-    _, step = suggest_step(content | read | learnt, "out folder")
+    _, step = suggest_step(content | learnt, "out folder")
     assert step == "layerscout predict 'out folder/model' texts.csv"
 
 

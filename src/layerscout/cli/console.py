@@ -179,11 +179,9 @@ def say_heading(console: Console, content: Mapping[str, Any]) -> None:
 
 def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
     """Return the command that comes next after a verb, if there is one."""
-    from layerscout import reporting
+    from layerscout.reporting import suggest_step
 
-    if content["verb"] == "scan":
-        return reporting.write_advice(content)
-    step = reporting.suggest_step(content, str(folder))
+    step = suggest_step(content, str(folder))
     return None if step is None else step[1]
 
 

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table as Grid
-from rich.text import Text
 
 from layerscout.cli.console import (
-    encode,
     finish,
     loading,
+    print_rows,
     print_table,
     say,
     say_heading,
@@ -109,7 +107,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
         say(console, "↑ higher is better, ↓ lower is better; in every curve, up is better")
     if scan.get("stability"):
         console.print()
-        print_table(console, reporting.tabulate_stability(scan["stability"]))
+        print_table(console, reporting.tabulate_checkpoints(scan["stability"]))
     console.print()
     say_wrapped(console, reporting.describe_scan(scan, [leading], "(≈)"))
     say_wrapped(console, reporting.describe_refusals(scan))
@@ -122,23 +120,18 @@ def _print_curve(console: Console, scan: Mapping[str, Any], key: str) -> None:
 
     score, level = scan["scores"][key], get_details(scan["scores"][key]).get("level")
     first, tied = score["of"][:-1], find_tied(scan, key)
-    grid = Grid(box=None, header_style="bold", pad_edge=False)
-    grid.add_column(first, justify="right")
-    grid.add_column("value", justify="right")
+    columns, rows, best = [first, "value", key], [], scan["best"].get(key)
     if score.get("low"):
-        grid.add_column(f"{level:.0%} interval" if level else "interval", justify="right")
-    grid.add_column(key, no_wrap=True)
+        columns.insert(2, f"{level:.0%} interval" if level else "interval")
     for entry, value in enumerate(score["values"]):
-        best = entry == scan["best"].get(key)
-        mark = " ◀ best" if best else " ≈ best" if entry in tied else ""
-        style = "bold green" if best else ""
-        cells = [(str(entry), ""), (format_number(value), style)]
+        mark = " ◀ best" if entry == best else " ≈ best" if entry in tied else ""
+        row = [str(entry), format_number(value), _draw_bar(score, entry) + mark]
         if score.get("low"):
             ends = score["low"][entry], score["high"][entry]
-            cells.append(("" if None in ends else " – ".join(map(format_number, ends)), style))
-        cells.append((_draw_bar(score, entry) + mark, style or "blue"))
-        grid.add_row(*(Text(encode(console, cell), style=how) for cell, how in cells))
-    console.print(grid)
+            row.insert(2, "" if None in ends else " – ".join(map(format_number, ends)))
+        rows.append(row)
+    marked = () if best is None else (best,)
+    print_rows(console, columns, rows, words=(len(columns) - 1,), marked=marked)
     if first == "state":
         say_wrapped(console, ["a state is the output of its block, state 0 that of the embeddings"])
     lower = f" (for {key}: lower values)" if score["better"] == "lower" else ""

@@ -155,9 +155,8 @@ def tune(
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
     """Return the formats to add; raise if they, or the hub, cannot take what will be saved."""
-    from layerscout import models, tuning
+    from layerscout import models
 
-    tuning.check_single(running.save_epochs, request)
     method = request.method
     apart = isinstance(method, Method) and METHODS[method.name].saved == "apart"
     saved: models.Saved | None = "parameters" if apart or request.keep_adapter else None

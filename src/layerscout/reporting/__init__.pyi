@@ -70,9 +70,9 @@ from .scan import (
     describe_training_cost as describe_training_cost,
     describe_untying as describe_untying,
     explain_plans as explain_plans,
+    tabulate_checkpoints as tabulate_checkpoints,
     tabulate_plans as tabulate_plans,
     tabulate_scores_briefly as tabulate_scores_briefly,
-    tabulate_stability as tabulate_stability,
 )
 from .scores import (
     TIED as TIED,

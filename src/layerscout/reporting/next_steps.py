@@ -231,7 +231,8 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
     """
     verb = content["verb"]
     if verb == "scan":
-        return None
+        command = write_advice(content)
+        return None if command is None else ("Tune this plan:", command)
     if verb == "compare":
         # A comparison reads the first token by default, a scan what suits the model.
         settings = {k: v for k, v in content["settings"].items() if k != "pooling"}
@@ -239,14 +240,6 @@ def suggest_step(content: Content, folder: str) -> tuple[str, str] | None:
         return "Score every layer for the task:", write_command("scan", of_first)
     if verb == "tune":
         content = {**content, "tuning": describe_tuning(content)}
-        if _reads_first_token(content):
-            # At the same state it was better in 10 of 11 cases of the frontier, by 2 to 18 points
-            # (MiniLM), and worse in one, by 15 (mpnet on CoLA).
-            command = _repeat(content, {"classifier": "mean-linear"}, f"{folder}-mean")
-            return (
-                "Try a head on the mean of all tokens, often a better one where no block is tuned:",
-                command,
-            )
     else:  # a tuning again goes beside the one that it repeats
         tuned = Path(content["model"]["name"])
         inside = content.get("tuning") and tuned.name == "model"
@@ -297,15 +290,6 @@ def _tune_anew(content: Content, sentence: str, *words: str) -> tuple[str, str] 
     options = write_options(before["options"])
     command = write_command("tune", data, *options, *words, model=before["model"])
     return (sentence, command) if before.get("data_found", True) else None
-
-
-def _reads_first_token(result: Content) -> bool:
-    """Return whether a tuning trained the family's head alone, on the first token of a text."""
-    if result["plan"]["tuned"] or result["plan"].get("embeddings") or result["method"] != "full":
-        return False
-    family = result["settings"]["classifier"] == "family"
-    texts = result["task"]["kind"] not in ("multiple_choice", "token_classification")
-    return family and texts and find_usual_pooling(result) == "mean"
 
 
 def _start_head_anew(content: Content, folder: str) -> tuple[str, str] | None:

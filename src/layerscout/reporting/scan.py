@@ -184,19 +184,6 @@ def tabulate_checkpoints(stability: Mapping[str, Any]) -> Table:
     )
 
 
-def tabulate_stability(stability: Mapping[str, Any]) -> Table:
-    """Tabulate for each score how far its ranks have moved at the last checkpoint."""
-    rows = []
-    for key, score in stability["scores"].items():
-        best = [_name_first(ranks) for ranks in score["ranks"]]
-        last = (score["deviation"][-1], score["kendall"][-1])
-        moved, agrees = ("–" if value is None else f"{value:.2g}" for value in last)
-        ends = best if len(best) <= 6 else [best[0], "..", best[-1]]
-        rows.append([key, " ".join(ends), moved, agrees])
-    columns = [f"over {len(stability['checkpoints'])} checkpoints", "best", "ranks moved", "τ"]
-    return Table("", columns, rows)
-
-
 def _name_first(ranks: Sequence[int | None]) -> str:
     """Name the entry with rank 1."""
     return str(ranks.index(1)) if 1 in ranks else "–"

@@ -47,7 +47,6 @@ from layerscout.reporting.next_steps import (
     find_usual_pooling,
     list_uses,
     suggest_step,
-    write_advice,
     write_command,
 )
 from layerscout.reporting.scan import (
@@ -113,15 +112,13 @@ def build_sections(content: Content, folder: str = ".") -> tuple[str, list[Secti
         folder: where it is, as commands name it.
     """
     title, first, parts, facts = BUILDERS[content["verb"]](content, folder)
-    advice = []
+    step = suggest_step(content, folder)
+    commands = [] if step is None else [step]
+    opening = [replace(first, commands=commands)]
     if content["verb"] == "scan":  # what to do, before what it rests on
-        command = write_advice(content)
-        commands = [] if command is None else [("Tune this plan:", command)]
-        advice = [Section("Advice", describe_advice(content), commands=commands)]
-    if step := suggest_step(content, folder):
-        first = replace(first, commands=[step])
+        opening = [Section("Advice", describe_advice(content), commands=commands), first]
     warnings = Section("Warnings", content.get("warnings", []))
-    return title, [*advice, first, warnings, *parts, Section("Facts", facts=facts)]
+    return title, [*opening, warnings, *parts, Section("Facts", facts=facts)]
 
 
 def _build_scan(scan: Content, folder: str) -> Parts:

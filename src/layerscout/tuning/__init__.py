@@ -3,4 +3,4 @@
 from layerscout.tuning.plan_spec import needs_scan
 from layerscout.tuning.result import Result, plain_json
 from layerscout.tuning.run import tune
-from layerscout.tuning.run_options import AlreadyDoneError, RunOptions, check_single
+from layerscout.tuning.run_options import AlreadyDoneError, RunOptions

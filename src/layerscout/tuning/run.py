@@ -28,7 +28,7 @@ from layerscout.tuning.machine import (
 )
 from layerscout.tuning.resolve import RatedPlan, Tuning, resolve
 from layerscout.tuning.result import Result, make_result
-from layerscout.tuning.run_options import RunOptions, check_single
+from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.snapshots import keeping_trained
 from layerscout.tuning.solving import UnsolvableError, pool
 from layerscout.tuning.stages import (
@@ -87,7 +87,6 @@ def tune(
     # What can be refused is refused before any work.
     running, given = take_options(RunOptions, options)
     request = running.settle(resolve_request(TuneRequest, plan, given, "plan"))
-    check_single(running.checkpoints, request)
     watch = Watch(started if running.since is None else running.since, request.time or inf)
     alone = make_accelerator().num_processes == 1
     if request.time is not None and not alone:

@@ -21,14 +21,11 @@ from layerscout.errors import (
 from layerscout.files import check_checkpoint_folder, check_output_folder, lock_folder, read_json
 from layerscout.models import SENTENCES, check_formats
 from layerscout.plans import (
-    FULL,
     Options,
     Settings,
     TuneRequest,
-    make_plan,
     option,
     options_of,
-    preset_rates,
 )
 from layerscout.states import (
     DEFAULT_LIMIT,
@@ -38,7 +35,7 @@ from layerscout.states import (
     is_first_process,
     make_accelerator,
 )
-from layerscout.tuning.plan_spec import needs_scan, read_plan
+from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.snapshots import VERSIONS, Snapshots
 
@@ -78,27 +75,7 @@ def _check_checkpoints(name: str, value: Mapping[int, str | Path]) -> dict[int, 
     return {epoch: Path(folder) for epoch, folder in value.items()}
 
 
-def check_single(checkpoints: Collection[int] | None, request: TuneRequest) -> None:
-    """Raise for checkpoints of several trainings, as far as these are known without a model.
-
-    Args:
-        checkpoints: epochs.
-        request: what is trained.
-
-    Raises:
-        InputError: if there are some.
-    """
-    rates = request.learning_rate
-    if rates is None and request.preset is not None and needs_scan(request.plan):
-        # Whatever plan the scan leads to: a preset has one rate for all plans of blocks, or several
-        # for each.
-        some = make_plan("top:1", 2)
-        rates = preset_rates(request.preset, str(request.plan), some, request.method or FULL, "")
-    plans = 1 if request.against is None else 2
-    _check_count(checkpoints, plans * len(rates or (0,)) * len(request.seed))
-
-
-def _check_count(checkpoints: Collection[int] | None, trainings: int) -> None:
+def _check_single(checkpoints: Collection[int] | None, trainings: int) -> None:
     """Raise for checkpoints of several trainings, which would have the same folders."""
     if checkpoints and trainings > 1:
         raise InputError(
@@ -173,7 +150,15 @@ class RunOptions(Options):
             check_output_folder(self.logs)
 
     def settle(self, request: TuneRequest) -> TuneRequest:
-        """Let a training end with a trained head where only such a model can be saved as asked."""
+        """Let a training end with a trained head where only such a model can be saved as asked.
+
+        Raises:
+            InputError: if checkpoints of several trainings are asked for.
+        """
+        plans = 1 if request.against is None else 2
+        _check_single(
+            self.checkpoints, plans * len(request.learning_rate or (0,)) * len(request.seed)
+        )
         own = bool(self.checkpoints) or SENTENCES in self.formats
         own &= read_plan(request.plan).ends_solved
         if own and request.head_end is None and request.loss is None:
@@ -189,7 +174,7 @@ class RunOptions(Options):
         if not self.checkpoints:
             return
         seeds = len(tuning.request.seed)
-        _check_count(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
+        _check_single(self.checkpoints, sum(len(rated.rates) * seeds for rated in tuning.plans))
         if tuning.solves:
             raise InputError(
                 "`checkpoints` need epochs, and a head that is solved has none; leave them out, or "

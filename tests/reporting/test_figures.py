@@ -661,7 +661,7 @@ def test_the_parts_of_a_score_can_be_opened(all_scores: str):
 
 def test_the_scores_there_are_are_explained(all_scores: str):
     explained = sections(all_scores)["What the numbers mean"]
-    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 18
+    assert len([tag for tag, _ in explained.elements if tag == "dt"]) == 17
     alone = sections(render_result(scan()))["What the numbers mean"]
     assert alone.inside("dt") == "Variability ratio ν"
     assert "grows with the number of examples" in alone.inside("dd")

@@ -105,11 +105,10 @@ def tune(
         check_checkpoint(output / "model")
         task = columns.load(data, request.seed[0], test=running.test)
         # Heavy imports come after what may be refused.
-        from layerscout import models, scanning, tuning
+        from layerscout import models, tuning
         from layerscout.states import is_first_process
 
         formats = _check_publishing(running, request)
-        scanned = None if running.scan is None else scanning.Scan.load(running.scan)
         machine.settle_threads(quiet=printing.quiet)
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None
@@ -119,7 +118,7 @@ def tune(
                 encoder,
                 task,
                 request,
-                scan=scanned,
+                scan=running.scan,
                 cache_limit=limit,
                 checkpoints={n: output / "epochs" / str(n) for n in running.save_epochs},
                 formats=formats,
@@ -146,11 +145,8 @@ def tune(
     with interruptible(resume=True), loading(printing.quiet):
         _publish(output / "model", formats, model, running, quiet=printing.quiet)
     if result is not None and not (printing.json or printing.quiet):
-        from layerscout.reporting import write_report_command
-
         # It comes last, once the model is also in other formats and on the hub.
-        command = suggest_command(result.content, output) or write_report_command(str(output))
-        say_next(EscapingConsole(), command)
+        say_next(EscapingConsole(), suggest_command(result.content, output))
 
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:

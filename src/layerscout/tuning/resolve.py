@@ -37,7 +37,6 @@ from layerscout.plans import (
     Classifier,
     EditSpec,
     Loss,
-    Method,
     Settings,
     TuneRequest,
     Work,
@@ -204,7 +203,6 @@ def resolve(
     """
     specs = [read_plan(plan) for plan in (request.plan, request.against) if plan is not None]
     request = request.with_method(specs[0].method)
-    method = request.method or FULL
     _check_applicable(request, specs, scan)
     available = _set_aside(task, specs, request)
     task = draw_examples(available, request.examples, request.seed[0])
@@ -213,46 +211,27 @@ def resolve(
     )
     settings, classifier = settle()
     _check_settings(settings, task)
-    saved_as = _choose_format(method, classifier, request)
-    encoder = _load_encoder(encoder, request, task, classifier)
-    shape = encoder.shape(len(task.labels), task.kind, classifier)
-    score = request.score or (DEFAULT if scan is None else scan.leading_score())
-    target = Target(encoder, task, shape, method, scan, score)
+    saved_as = _choose_format(request, classifier)
+    target = _aim(encoder, task, scan, request, classifier)
     warnings, scan_seconds = _check_target(target, specs), None
     if scan is None and any(spec.needs_scan or (spec.is_auto and request.score) for spec in specs):
         scan = _make_scan(specs, target, request, cache_limit, progress)
         target, scan_seconds = replace(target, scan=scan), sum(scan.seconds.values())
     settled = [None if spec.is_auto else settle_plan(spec, target) for spec in specs]
-    encode = partial(encode_split, encoder=encoder, task=task, max_length=request.max_length)
+    encode = partial(encode_split, encoder=target.encoder, task=task, max_length=request.max_length)
     training, validation = encode(task.train), encode(require_validation(task))
     count = _count_work(training, validation)
     work = count(settings, cached=cache_limit > 0 and not request.trunk_dropout)
     rows = len(training) + len(validation)
     loss, few = _settle_loss(specs, request, task.kind, rows)
-
-    def choose(few: bool) -> tuple[Sequence[Choice], Form | None, bool]:
-        choices = [c or choose_plan(target, work, request.budget, few=few) for c in settled]
-        form = _settle_form(choices, request, target, classifier)
-        return choices, form, _settle_end(specs, choices, request, target, form)
-
-    choices, form, staged = choose(few)
-    if few and not staged:  # by which alone classes are contrasted
-        choices, form, staged = choose(False)
-    loss = loss if staged else None
-    warnings += _check_choices(choices, target)
+    choices, form, staged = _choose_plans(specs, settled, target, work, request, classifier, few)
     shares = share_stages(rows) if halves and len(specs) == 1 else (1.0,)
     # A preset may have other epochs for full fine-tuning, as Xie et al. 2022 on MNLI and QQP.
-    full = choices[0].plan.tunes_all(shape.blocks) and method == FULL
-    settings = replace(settle(full=full, staged=staged, loss=loss)[0], loss=loss)
-    plans = [
-        _rate(*pair, request, target, form, staged=staged)
-        for pair in zip(specs, choices, strict=True)
-    ]
-    starts = any(rated.states is None for rated in plans) and not request.draws_head
-    if classifier == "family" and starts:
-        warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
+    full = choices[0].plan.tunes_all(target.shape.blocks) and target.method == FULL
+    settings, _ = settle(full=full, staged=staged, loss=loss)
+    plans = [*map(partial(_rate, request, target, form, staged), specs, choices)]
+    warnings += _check_plans(plans, target, request, classifier)
     if plans[0].states is not None and form is not None:
-        _check_solved_dtype(request)
         saved_as = form.saved_as
     return Tuning(
         **vars(target),
@@ -274,16 +253,54 @@ def resolve(
     )
 
 
-def _settle_form(
-    choices: Sequence[Choice], request: TuneRequest, target: Target, classifier: Classifier
-) -> Form | None:
-    """Return the form of heads that are solved, of a plan or beside it; None if none can be."""
-    encoder, method = target.encoder, target.method
-    if request.asks_solved or any(is_solved(choice.plan, request, method) for choice in choices):
-        return choose_form(encoder, target.task, request)
-    if classifier == "family" or encoder.family.final_norm is None:
-        return choose_form(encoder, target.task, replace(request, classifier=None))
-    return None
+def _aim(
+    encoder: Encoder | str | Path,
+    task: Task,
+    scan: Scan | None,
+    request: TuneRequest,
+    classifier: Classifier,
+) -> Target:
+    """Load the encoder, untie its blocks and edit them as requested, and say what is tuned."""
+    encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
+    model_class(encoder.model.config, task.kind, classifier)
+    if request.untie:
+        from layerscout.models import untie_blocks
+
+        encoder = untie_blocks(encoder)
+    if request.edits:
+        from layerscout.models import apply_edits
+
+        init, seed = request.weight_init, request.seed[0]
+        encoder = apply_edits(encoder, EditSpec(request.edits, encoder.blocks, seed, init))
+    shape = encoder.shape(len(task.labels), task.kind, classifier)
+    score = request.score or (DEFAULT if scan is None else scan.leading_score())
+    return Target(encoder, task, shape, request.method or FULL, scan, score)
+
+
+def _choose_plans(
+    specs: Sequence[PlanSpec],
+    settled: Sequence[Choice | None],
+    target: Target,
+    work: Work,
+    request: TuneRequest,
+    classifier: Classifier,
+    few: bool,
+) -> tuple[Sequence[Choice], Form | None, bool]:
+    """Return the plans, with "auto" chosen; the form of heads; and if they are solved in the end.
+
+    The form is that of heads that are solved, of a plan or beside it; None if none can be.
+    """
+    choices = [c or choose_plan(target, work, request.budget, few=few) for c in settled]
+    solved = any(is_solved(choice.plan, request, target.method) for choice in choices)
+    form: Form | None = None
+    if request.asks_solved or solved:
+        form = choose_form(target.encoder, target.task, request)
+    elif classifier == "family" or target.encoder.family.final_norm is None:
+        form = choose_form(target.encoder, target.task, replace(request, classifier=None))
+    staged = _settle_end(specs, choices, request, target, form)
+    if few and not staged:  # by which alone classes are contrasted
+        return _choose_plans(specs, settled, target, work, request, classifier, False)
+    return choices, form, staged
 
 
 def _settle_end(
@@ -385,24 +402,6 @@ def _check_settings(settings: Settings, task: Task) -> None:
         )
 
 
-def _load_encoder(
-    encoder: Encoder | str | Path, request: TuneRequest, task: Task, classifier: Classifier
-) -> Encoder:
-    """Load the encoder, untie its blocks and edit them, as far as that was requested."""
-    encoder = encoder if isinstance(encoder, Encoder) else Encoder.load(encoder)
-    model_class(encoder.model.config, task.kind, classifier)
-    if request.untie:
-        from layerscout.models import untie_blocks
-
-        encoder = untie_blocks(encoder)
-    if request.edits:
-        from layerscout.models import apply_edits
-
-        init, seed = request.weight_init, request.seed[0]
-        encoder = apply_edits(encoder, EditSpec(request.edits, encoder.blocks, seed, init))
-    return encoder
-
-
 def _check_target(target: Target, specs: Sequence[PlanSpec]) -> list[str]:
     """Raise if the method or what the plans rest on is not for the model; return warnings."""
     check_family(target.shape.family, target.method)
@@ -462,22 +461,33 @@ def _make_scan(
         )
 
 
-def _check_choices(choices: Sequence[Choice], target: Target) -> list[str]:
+def _check_plans(
+    plans: Sequence[RatedPlan], target: Target, request: TuneRequest, classifier: Classifier
+) -> list[str]:
     """Raise for plans that the encoder cannot have; return what the reader should know of them."""
     from layerscout.models import check_method
 
-    encoder, plan = target.encoder, choices[0].plan
+    encoder, task, first = target.encoder, target.task, plans[0].choice.plan
     fresh = encoder.edit_spec.fresh if encoder.edit_spec is not None else frozenset()
-    if above := sorted(block for block in fresh if block > plan.head):
+    if above := sorted(block for block in fresh if block > first.head):
         raise InputError(
-            f"the head reads state {plan.head}, and blocks {ranges(above)} above it are "
+            f"the head reads state {first.head}, and blocks {ranges(above)} above it are "
             "re-initialised; leave them out of the edit"
         )
-    for choice in choices:
-        check_method(encoder.model.config, choice.plan, target.method)
-    frozen = ranges(sorted(fresh - set(plan.tuned)))
-    text = f"blocks {frozen} are re-initialised but not tuned, so they stay random"
-    return [text] if frozen else []
+    for rated in plans:
+        check_method(encoder.model.config, rated.choice.plan, target.method)
+    if plans[0].states is not None and request.save_dtype not in (None, "float32"):
+        raise InputError(
+            f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
+            "leave it out, or give `epochs` to train the head"
+        )
+    warnings = []
+    if frozen := ranges(sorted(fresh - set(first.tuned))):
+        warnings.append(f"blocks {frozen} are re-initialised but not tuned, so they stay random")
+    starts = any(rated.states is None for rated in plans) and not request.draws_head
+    if classifier == "family" and starts:
+        warnings += note_classes(encoder, task.labels, task.kind, request.seed[0])
+    return warnings
 
 
 def _count_work(training: Examples, validation: Examples) -> Callable[..., Work]:
@@ -492,46 +502,36 @@ def _count_work(training: Examples, validation: Examples) -> Callable[..., Work]
 
 
 def _rate(
-    spec: PlanSpec,
-    choice: Choice,
     request: TuneRequest,
     target: Target,
     form: Form | None,
-    *,
     staged: bool,
+    spec: PlanSpec,
+    choice: Choice,
 ) -> RatedPlan:
     """Return a plan with its learning rates, and with the states whose heads are solved."""
-    states = list_solved(spec, choice.plan, request, target, form)
+    plan, method, width = choice.plan, target.method, target.shape.hidden_size
+    states = list_solved(spec, plan, request, target, form)
     if states is not None:
         return RatedPlan(choice, (), states)
     if staged:
-        width, plan = target.shape.hidden_size, choice.plan
-        rate = stage_rate(plan, width, target.method)
-        return RatedPlan(choice, request.learning_rate or (rate,), [plan.head])
-    preset, task, width = request.preset, target.task.name, target.shape.hidden_size
-    usual = usual_rates(preset, choice.strategy, choice.plan, target.method, task, width)
+        rates = request.learning_rate or (stage_rate(plan, width, method),)
+        return RatedPlan(choice, rates, [plan.head])
+    usual = usual_rates(request.preset, choice.strategy, plan, method, target.task.name, width)
     return RatedPlan(choice, request.learning_rate or usual)
 
 
-def _choose_format(method: Method, classifier: Classifier, request: TuneRequest) -> SavedAs:
+def _choose_format(request: TuneRequest, classifier: Classifier) -> SavedAs:
     whole: SavedAs = "checkpoint" if classifier == "family" else "sentence-transformers"
     formats: Mapping[str, SavedAs] = {
         "whole": whole,
         "merged": "peft" if request.keep_adapter else whole,
         "apart": "ours",
     }
-    saved_as = formats[method.saved]
+    saved_as = formats[(request.method or FULL).saved]
     if request.save_dtype is not None and saved_as != "checkpoint":
         raise InputError(
             f"`save_dtype` ({request.save_dtype}) applies to a checkpoint of transformers, and "
             "what this tuning saves is always in float32; leave it out"
         )
     return saved_as
-
-
-def _check_solved_dtype(request: TuneRequest) -> None:
-    if request.save_dtype not in (None, "float32"):
-        raise InputError(
-            f"a head that is solved is saved in float32, got `save_dtype` ({request.save_dtype}); "
-            "leave it out, or give `epochs` to train the head"
-        )

@@ -173,33 +173,15 @@ def make_result(
     """
     tuning, tuned = settled.tuning, settled.tuned
     first, metric, task = tuned[0], tuning.settings.metric, tuning.task
-    trained = [] if settled.training is None else [settled.training]
     warnings = [
         *tuning.encoder.notes,
         *(each for each in task.warnings if not (first.left_out and each == task.repeated)),
         *dict.fromkeys(warned),
-        *_list_warnings(tuning, [*tuned, *trained]),
+        *_list_warnings(settled),
         *judged.warnings,
+        *_warn_of_rounding(tuning, first, judged.content["metrics"][metric]),
     ]
-    counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
-    reached = judged.content["metrics"][metric]
-    rounded = tuning.save_dtype != "float32"
-    if rounded and not isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
-        warnings.append(
-            f"saving in {tuning.save_dtype} changes the {metric} from {counted:.4g} "
-            f"to {reached:.4g}; --save-dtype float32 avoids this"
-        )
-    described = [_describe_plan(tuning, each) for each in [*tuned, *trained]]
-    if tuning.scan_seconds is not None:
-        described[0]["seconds"]["scan"] = tuning.scan_seconds
-    free = settled.free
-    if free is not None:
-        free = {**free, "training": described[-1] if trained else None}
-    if free is not None and not trained:
-        described[0]["seconds"]["free"] = free["seconds"]
-    if trained:  # which was done, too
-        described[0]["flops"]["train"] += described[-1]["flops"]["train"]
-        described[0]["seconds"]["training"] = sum(described[-1]["seconds"].values())
+    described, free = _describe_plans(settled)
     content = {
         "layerscout": version("layerscout"),
         "verb": "tune",
@@ -223,6 +205,14 @@ def make_result(
         "warnings": warnings,
     }
     write = _choose_writer(tuning, settled.trainable, settled.model)
+    predictor = _make_predictor(settled)
+    tokenizer = tuning.encoder.tokenizer
+    return Result(settled.model, tokenizer, content, judged.predictions, write, predictor)
+
+
+def _make_predictor(settled: Settled) -> Predictor:
+    """Return what predicts with the kept model, and finds the states of texts that it has seen."""
+    tuning, first = settled.tuning, settled.tuned[0]
     encoder = tuning.encoder
     if first.solution is not None:  # an averaging block is exact in no shorter precision
         encoder = replace(encoder, precision="float32")
@@ -230,8 +220,7 @@ def make_result(
     if solution is not None and (known := solution.pooled.fingerprint) is not None:
         head = solution.solved.state, solution.solved.head
         recalls = partial(recall, tuning.encoder, known, solution.form, head, longest)
-    predictor = Predictor.of(encoder, settled.model, task.kind, longest, recalls)
-    return Result(settled.model, encoder.tokenizer, content, judged.predictions, write, predictor)
+    return Predictor.of(encoder, settled.model, tuning.task.kind, longest, recalls)
 
 
 def _choose_writer(
@@ -302,6 +291,24 @@ def _describe_task(tuning: Tuning) -> dict[str, Any]:
             "tokens_per_example": described["tokens_per_example"] * training.answers.choices,
         }
     return described
+
+
+def _describe_plans(settled: Settled) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Describe the plans and the free head; the first plan counts what was done beside it, too."""
+    tuning, free, training = settled.tuning, None, settled.training
+    described = [_describe_plan(tuning, each) for each in settled.tuned]
+    flops, seconds = described[0]["flops"], described[0]["seconds"]
+    if tuning.scan_seconds is not None:
+        seconds["scan"] = tuning.scan_seconds
+    if settled.free is not None:
+        beside = None if training is None else _describe_plan(tuning, training)
+        free = {**settled.free, "training": beside}
+        if beside is None:
+            seconds["free"] = free["seconds"]
+        else:
+            flops["train"] += beside["flops"]["train"]
+            seconds["training"] = sum(beside["seconds"].values())
+    return described, free
 
 
 def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
@@ -377,8 +384,21 @@ def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) ->
     )
 
 
-def _list_warnings(tuning: Tuning, tuned: Sequence[TunedPlan]) -> list[str]:
+def _warn_of_rounding(tuning: Tuning, first: TunedPlan, reached: float) -> list[str]:
+    """Warn if rounding the weights that are saved changes the metric."""
+    counted = pick_epoch(first.runs[first.kept].curve, tuning.settings.keep).value
+    rounded = tuning.save_dtype != "float32"
+    if not rounded or isclose(reached, counted, rel_tol=1e-6, abs_tol=1e-6):
+        return []
+    return [
+        f"saving in {tuning.save_dtype} changes the {tuning.settings.metric} from {counted:.4g} "
+        f"to {reached:.4g}; --save-dtype float32 avoids this"
+    ]
+
+
+def _list_warnings(settled: Settled) -> list[str]:
     """List what the reader of the figures should know, each thing once."""
+    tuning, tuned = settled.tuning, [*settled.tuned, *filter(None, [settled.training])]
     warnings, max_length = [], tuning.request.max_length
     for name, split in (("training", tuning.training), ("validation", tuning.validation)):
         cut, what = (split.tokens.cut, split.tokens.lengths), f"{name} inputs"

@@ -17,7 +17,7 @@ from layerscout.errors import DiskError, InputError, UnfinishedError
 from layerscout.files import lock_folder
 from layerscout.models import make_classifier
 from layerscout.plans import Settings
-from layerscout.tuning import training as module
+from layerscout.tuning import stepping as module
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
 from layerscout.tuning.stepping import pick_epoch
 from layerscout.tuning.training import train

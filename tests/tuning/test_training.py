@@ -367,7 +367,7 @@ def test_seeds_repeat_bit_for_bit_and_touch_no_one_elses(bert):
 
 def explode_at(monkeypatch, step):
     """Make the step of that number, from 0, one of 1e38 times the peak rate."""
-    monkeypatch.setattr(training, "learning_rate_at", lambda at, *_: 1e38 if at == step else 1.0)
+    monkeypatch.setattr(stepping, "learning_rate_at", lambda at, *_: 1e38 if at == step else 1.0)
 
 
 def test_a_huge_rate_ends_the_run(bert):
@@ -402,7 +402,7 @@ def scripted(monkeypatch):
     def script(*values):
         ends.clear()
         left = iter(values)
-        monkeypatch.setattr(training, "evaluate", lambda *_, **__: next(left))
+        monkeypatch.setattr(training, "judge_logits", lambda *_: next(left))
         return ends
 
     def predicted(encoder, model, examples):

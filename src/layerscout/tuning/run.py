@@ -161,6 +161,7 @@ def _forecast(
 def _tune_plans(fitted: Fitted, hooks: Hooks) -> tuple[Tuning, list[TunedPlan]]:
     """Tune each plan that is not yet; the free head stands in for a first one that fails."""
     tuning, tuned = fitted.tuning, [*fitted.tuned]
+    hooks = replace(hooks, deadlines=fitted.deadlines)
     for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
         try:
             tuned.append(_tune_plan(tuning, rated, hooks, number))

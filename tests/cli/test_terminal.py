@@ -109,7 +109,6 @@ def test_the_verdict_says_how_sure_it_is():
         "states; 4 by H-score.",
         "Best block: 1 by gradient norm, saliency, change of the states (1 − CKA); 4 by weight "
         "signal-to-noise; 12 by Fisher information.",
-        "Mutual information was refused: mutual information needs 20 or more examples",
     ):
         assert said in text
 
@@ -175,14 +174,6 @@ def test_a_head_that_reads_no_more_than_the_majority_is_said_first():
     assert said in told(given)
     given["task"]["examples_available"] = 2000
     assert "--examples" not in " ".join(shown(given))
-
-
-def test_a_reason_that_was_a_warning_is_not_repeated():
-    given = full()
-    reason = given["scores"]["mutual_information"]["details"]["refused"]
-    assert any(" was refused" in line for line in shown(given))
-    given["warnings"] = [f"mutual_information was left out: {reason}"]
-    assert not any(" was refused" in line for line in shown(given))
 
 
 def test_no_signal_is_said_first_and_another_score_leads():

@@ -8,8 +8,9 @@ from json import dumps
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from layerscout.cli.console import EscapingConsole, print_rows, say
+from layerscout.cli.console import print_rows, say
 from layerscout.cli.groups import Quiet
 from layerscout.states import cache_folder, clear_cache, count_unfinished, list_cache
 
@@ -35,7 +36,7 @@ def list_entries(
         ]
         print(dumps(listed, indent=1), flush=True)
         return
-    console = EscapingConsole()
+    console = Console()
     rows = [
         [
             datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M"),

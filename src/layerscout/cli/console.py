@@ -11,8 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -26,24 +25,6 @@ if TYPE_CHECKING:
 # What stands for a character that a terminal's encoding lacks.
 PLAIN = {"ν": "nu", "τ": "tau", "±": "+-", "ℓ": "l"}
 PLAIN |= dict(zip("–−·≈◀◆↑↓▁▂▃▄▅▆▇█░▒▓", "---~<*^v.:-=+*%#.:+", strict=True))
-
-
-class EscapingConsole(Console):
-    """Writes control characters as escapes: names and labels come from files."""
-
-    def __init__(self, **options: Any) -> None:
-        """Take the options of `Console`; nothing is highlighted."""
-        super().__init__(highlight=False, **options)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Render it as rich does, but for control characters in what is not rich's own."""
-        for segment in super().render(renderable, options):
-            if not segment.control:
-                lines = segment.text.split("\n")  # which rich put there
-                segment = segment._replace(text="\n".join(map(escape_controls, lines)))
-            yield segment
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -61,7 +42,7 @@ def say_wrapped(console: Console, lines: Iterable[str]) -> None:
 
 def warn(warnings: Iterable[str]) -> None:
     """Print warnings, which always reach the person."""
-    errors = EscapingConsole(stderr=True)
+    errors = Console(stderr=True)
     for warning in warnings:
         say(errors, f"warning: {warning}", "yellow")
 
@@ -112,7 +93,7 @@ def print_rows(
 @contextmanager
 def loading(quiet: bool) -> Iterator[None]:
     """Show a spinner while libraries, data and model load."""
-    console = EscapingConsole(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet)
     status = console.status("loading the data and the model")
     gc.disable()  # it went through all that is imported again and again: 0.8 s of a processor
     try:
@@ -127,7 +108,7 @@ def open_report(content: Mapping[str, Any], path: Path, printing: Printing) -> C
     warn(content.get("warnings", ()))
     if printing.json:
         print(path.read_text(encoding="utf-8"), end="", flush=True)
-    return None if printing.json or printing.quiet else EscapingConsole()
+    return None if printing.json or printing.quiet else Console()
 
 
 def finish(
@@ -214,4 +195,4 @@ def print_uses(console: Console, content: Mapping[str, Any], folder: Path) -> No
 def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:
     """Say which formats a checkpoint has besides its own; on standard error, as --json asks."""
     if not quiet:
-        say(EscapingConsole(stderr=True), f"added to {folder}: {', '.join(formats)}")
+        say(Console(stderr=True), f"added to {folder}: {', '.join(formats)}")

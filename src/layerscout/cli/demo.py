@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from layerscout.cli.console import EscapingConsole, print_rows, say
+from layerscout.cli.console import print_rows, say
 from layerscout.cli.groups import Plot, Quiet, check_checkpoint, check_outputs
 from layerscout.cli.options import flatten
 from layerscout.cli.plan import plan
@@ -32,7 +33,7 @@ def demo(
 
     def announce(command: str) -> None:
         if not quiet:
-            console = EscapingConsole()
+            console = Console()
             console.print()
             say(console, f"$ layerscout {command} -o {output}", "bold")
 
@@ -67,7 +68,7 @@ def demo(
 def _tell(content: Mapping[str, Any]) -> None:
     """Print what four ways to a classifier reach on the same rows, and how long they take."""
     rows = [[way, f"{value:.3f}", f"{seconds:.1f}"] for way, value, seconds in list_ways(content)]
-    console = EscapingConsole()
+    console = Console()
     console.print()
     trained, held = content["task"]["examples_used"], content["free"]["examples"]
     say(console, f"trained on the same {trained:,} sentences, on {held:,} others:", "bold")

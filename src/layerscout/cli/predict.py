@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from layerscout.cli.console import EscapingConsole, loading, say, warn
+from layerscout.cli.console import loading, say, warn
 from layerscout.cli.groups import Machine, Quiet, interruptible
 from layerscout.plans import PredictRequest
 
@@ -71,4 +72,4 @@ def predict(
         rate = result.rows / max(result.seconds, 1e-9)
         plural = "s"[: result.rows != 1]
         rows = f"{result.rows:,} row{plural} in {result.seconds:.1f} s ({rate:,.0f}/s)"
-        say(EscapingConsole(), f"{rows}; wrote {result.path}")
+        say(Console(), f"{rows}; wrote {result.path}")

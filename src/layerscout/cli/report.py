@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from layerscout.cli.console import EscapingConsole, loading, say, say_next, say_wrapped
+from layerscout.cli.console import loading, say, say_next, say_wrapped
 from layerscout.cli.groups import Figures, Quiet, interruptible
 
 
@@ -37,7 +38,7 @@ def report(
 
         report = studies.write_report(folders, output, figures=figures)
     if not quiet:
-        console = EscapingConsole()
+        console = Console()
         say_wrapped(console, report.lines)
         say(console, f"wrote {', '.join(map(str, report.written))}")
         say_next(console, report.command)

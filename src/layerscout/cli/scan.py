@@ -110,7 +110,7 @@ def show_scan(console: Console, scan: Mapping[str, Any]) -> None:
         print_table(console, reporting.tabulate_checkpoints(scan["stability"]))
     console.print()
     say_wrapped(console, reporting.describe_scan(scan, [leading], "(≈)"))
-    say_wrapped(console, reporting.describe_refusals(scan))
+    say_wrapped(console, reporting.describe_undefined(scan))
     say_wrapped(console, reporting.describe_advice(scan))
 
 

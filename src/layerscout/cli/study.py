@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from layerscout.cli.console import (
-    EscapingConsole,
     loading,
     open_report,
     print_rows,
@@ -155,7 +155,7 @@ def _print_recipes(*, as_json: bool) -> None:
         ]
         print(json.dumps(listed, indent=1, ensure_ascii=False))
         return
-    console = EscapingConsole()
+    console = Console()
     rows = [row for name, recipe in recipes for row in ([name, recipe.title], ["", recipe.credits])]
     print_rows(console, ["recipe", "what"], rows, words=(1,))
     console.print()
@@ -185,7 +185,7 @@ def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printi
         }
         print(json.dumps(content, indent=1))
         return
-    console = EscapingConsole()
+    console = Console()
     columns, rows = _tabulate_estimate(estimate)
     print_rows(console, columns, rows, words=range(len(columns) - 4))
     console.print()
@@ -291,7 +291,7 @@ def _check_earlier_study(folder: Path, title: str) -> None:
 
 def _print_trial(trial: Trial, record: Mapping[str, Any], before: bool) -> None:
     """Print a line for a trial that ended, where no bar shows it."""
-    console = EscapingConsole(stderr=True)
+    console = Console(stderr=True)
     if before or (console.is_terminal and record["status"] == "done"):
         return
     result, given, task = record["result"] or {}, trial.arguments, trial.task

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from layerscout.cli.console import EscapingConsole, loading, report_formats, say, warn
+from layerscout.cli.console import loading, report_formats, say, warn
 from layerscout.cli.groups import Model, Quiet, check_checkpoint, interruptible
 
 
@@ -43,7 +44,7 @@ def truncate(
         warnings = models.truncate(model, head, output, untie=untie)
     warn(warnings)
     if not quiet:
-        say(EscapingConsole(), f"wrote {output}")
+        say(Console(), f"wrote {output}")
     if formats:
         with interruptible(), loading(quiet):
             warn(models.add_formats(output, formats, base=model))

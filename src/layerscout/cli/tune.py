@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from layerscout.cli.clock import read_begin
 from layerscout.cli.console import (
-    EscapingConsole,
     loading,
     open_report,
     print_by_name,
@@ -146,7 +146,7 @@ def tune(
         _publish(output / "model", formats, model, running, quiet=printing.quiet)
     if result is not None and not (printing.json or printing.quiet):
         # It comes last, once the model is also in other formats and on the hub.
-        say_next(EscapingConsole(), suggest_command(result.content, output))
+        say_next(Console(), suggest_command(result.content, output))
 
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
@@ -174,7 +174,7 @@ def _publish(
     if running.push_to_hub is not None:
         address = models.push(folder, running.push_to_hub, private=running.private)
         if not quiet:  # on standard error, as --json asks
-            say(EscapingConsole(stderr=True), f"pushed to {address}")
+            say(Console(stderr=True), f"pushed to {address}")
 
 
 def _report(result: Result, folder: Path, printing: Printing) -> None:

@@ -177,14 +177,11 @@ def describe_scan(scan: Mapping[str, Any], keys: Sequence[str], mark: str) -> li
     return lines
 
 
-def describe_refusals(scan: Mapping[str, Any]) -> list[str]:
-    """Say why scores name no best: undefined, or refused, unless a warning has said so."""
+def describe_undefined(scan: Mapping[str, Any]) -> list[str]:
+    """Say why scores name no best where they are undefined; a warning says why one was refused."""
     lines = []
     for key, score in scan["scores"].items():
-        reason = get_details(score).get("refused")
-        if reason and not any(reason in warning for warning in scan["warnings"]):
-            lines.append(f"{title_score(key)} was refused: {reason}.")
-        elif scan["best"].get(key) is None and "undefined_because" in get_details(score):
+        if scan["best"].get(key) is None and "undefined_because" in get_details(score):
             missing = [n for n, value in enumerate(score["values"]) if n and value is None]
             lines.append(f"{title_score(key)} is {_describe_missing(score, missing)}.")
     return lines

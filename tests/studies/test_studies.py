@@ -17,7 +17,6 @@ from layerscout.errors import DiskError
 from layerscout.models import Encoder
 from layerscout.studies import (
     MODELS,
-    Local,
     Store,
     Trial,
     TrialContext,
@@ -183,15 +182,6 @@ def test_two_processes_share_the_work(small, tmp_path):
     lines = [line for text in told for line in text.splitlines() if line.startswith("tune")]
     assert len(lines) == 9  # none was run twice
     run(wanted, tmp_path / "one")
-    assert records(tmp_path / "two") == records(tmp_path / "one")
-
-
-@pytest.mark.whole
-def test_a_process_for_each_device(small, tmp_path):
-    wanted = small()
-    _, ran = run(wanted, tmp_path / "two", backend=Local(("cpu", "cpu")))
-    assert len(ran) == 4
-    run(wanted, tmp_path / "one", device="cpu")
     assert records(tmp_path / "two") == records(tmp_path / "one")
 
 

@@ -72,7 +72,7 @@ class StudyOptions:
     retry_failed: bool = option(False)
     """Rerun trials that failed."""
     device: str = option("auto")
-    """Where models run: auto, cpu, cuda, cuda:1, mps, ...; several with commas."""
+    """Where models run: auto, cpu, cuda, cuda:1, mps, ..."""
 
     def load(self, recipe: str) -> Recipe:
         """Read the recipe, with its changes."""

@@ -100,7 +100,7 @@ def study(
         changes: of the recipe, by path; see `layerscout.studies.apply_change`.
         data: a folder with the known tasks in folders of their names, such as `cola`; without
             it they come from the hub.
-        device: as for `Encoder.load`; several, separated by commas, get a process each.
+        device: as for `Encoder.load`.
         backend: where trials run, such as `Ray`; by default on this machine, on `device`.
         retry_failed: run trials that failed again.
         cache_limit: bytes that the cache may hold once new states are added.
@@ -116,7 +116,7 @@ def study(
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(recipe, small=small, changes=changes)
     context = open_study(output, data, cache_limit=cache_limit)
-    backend = backend or Local(tuple(device.split(",")))
+    backend = backend or Local(device)
     planner = Planner(recipe, context)
     context.store.remove_stale_temporaries()
     known: dict[str, Trial] = {}

@@ -1,4 +1,4 @@
-"""Running trials, one record each: in processes of this machine, or on a cluster."""
+"""Running trials, one record each: in this process, or on a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 from layerscout.cluster import Cluster, run_on_cluster
 from layerscout.comparing import compare
 from layerscout.data import Task
-from layerscout.errors import DiskError, LayerscoutError
+from layerscout.errors import DiskError
 from layerscout.evaluating import evaluate
 from layerscout.models import Encoder, resolve_device
 from layerscout.plans import Plan
@@ -53,62 +53,24 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Local:
-    """Trials on this machine, in one process for each device.
+    """Trials in this process.
 
     Attributes:
-        devices: as for `Encoder.load`.
+        device: as for `Encoder.load`.
     """
 
-    devices: tuple[str, ...] = ("auto",)
+    device: str = "auto"
 
     def ready(self) -> AbstractContextManager[Any]:
-        """Check the devices; see `Backend`."""
-        for device in self.devices:
-            resolve_device(device)
+        """Check the device; see `Backend`."""
+        resolve_device(self.device)
         return nullcontext()
 
     def run(
         self, context: TrialContext, groups: Sequence[Sequence[Trial]], on_trial: OnTrial
     ) -> None:
         """Run all trials; see `Backend`."""
-        if len(self.devices) == 1:
-            context = replace(context, device=self.devices[0])
-            run_all(context, list(itertools.chain(*groups)), on_trial)
-            return
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor, as_completed
-        from concurrent.futures.process import BrokenProcessPool
-
-        spawning = multiprocessing.get_context("spawn")
-        devices = spawning.Queue()
-        for device in self.devices:
-            devices.put(device)
-        pool = ProcessPoolExecutor(len(self.devices), spawning, _take_device, (context, devices))
-        try:
-            for done in as_completed([pool.submit(_run_group_here, group) for group in groups]):
-                for trial, record, before in done.result():
-                    on_trial(trial, record, before)
-        except BrokenProcessPool as error:
-            raise LayerscoutError(
-                "a process of the study died, perhaps for lack of memory; run the same command "
-                "to continue"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-# What a process of `Local` works with; the initialiser of a pool cannot return anything.
-_context: TrialContext | None = None
-
-
-def _take_device(context: TrialContext, devices: Any) -> None:
-    global _context
-    _context = replace(context, device=devices.get())
-
-
-def _run_group_here(group: Sequence[Trial]) -> list[Ended]:
-    assert _context is not None, "_take_device has run"
-    return _run_group(_context, group)
+        run_all(replace(context, device=self.device), list(itertools.chain(*groups)), on_trial)
 
 
 @dataclass(frozen=True)

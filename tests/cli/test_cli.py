@@ -45,7 +45,7 @@ def test_all_scores_stand_in_one_table(run, tiny, telling, tmp_path):
     code, printed, errors = run("scan", tiny, telling, "-o", tmp_path, "--score", "all")
     assert (code, errors) == (0, "")
     content = json.loads((tmp_path / "scan.json").read_text())
-    assert len(content["scores"]) == 18
+    assert len(content["scores"]) == 17
     lines = {line.split()[0]: line.split() for line in printed.splitlines() if "█" in line}
     for key, best in content["best"].items():
         assert lines[key][1] in ("↑", "↓")

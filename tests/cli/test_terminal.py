@@ -43,9 +43,7 @@ def test_all_scores_fit_80_columns(blocks: int, encoding: str):
     lines = shown(given, encoding)
     assert max(map(len, lines)) <= 80
     for key in given["scores"]:
-        assert sum(line.startswith(f"{key} ") for line in lines) == (
-            2 if key in given["stability"]["scores"] else 1
-        ), "one row for each score, and one more for its stability"
+        assert sum(line.startswith(f"{key} ") for line in lines) == 1, "one row for each score"
     states = [line for line in lines if line[:5].strip().isdigit()]
     assert len(states) == blocks + 1, "no row of the curve is broken"
 
@@ -276,9 +274,3 @@ def test_what_was_read_is_counted_by_its_kind(task, line):
     given = full()
     given["task"] |= task
     assert shown(given)[1] == line
-
-
-def test_the_stability_is_one_row_for_each_score():
-    lines = shown(full())
-    table = lines[next(i for i, line in enumerate(lines) if line.startswith("over 3")) :]
-    assert row(table[:5], "fisher") == ["fisher", "12", "10", "5", "0.67", "0.88"]

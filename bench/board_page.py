@@ -25,7 +25,7 @@ OURS = (FREE, AUTO, *LIMITS, "all blocks")
 # Of the processor's time; repeated runs of one command differ by a tenth.
 SAME_TIME = 1.1
 MARGIN = 1.0
-# The tasks of SetFit's paper (Tunstall et al. 2022), of which one is judged by Matthews' correlation,
+# The tasks of SetFit's paper (Tunstall et al. 2022), one judged by Matthews' correlation,
 # and the mean over them that it reports for mpnet-base with 8 texts of each class.
 PUBLISHED_TASKS = ("sst5", "amazon_counterfactual_en", "cr", "emotion6", "enron_spam", "ag_news")
 BY_CORRELATION, PUBLISHED = "amazon_counterfactual_en", 65.7
@@ -142,7 +142,7 @@ def compare_published(frame: pd.DataFrame) -> str:
             told.append(f"{name} {means.mean():.1f}")
     return textwrap.fill(
         f"SetFit's paper reports a mean of {PUBLISHED} for {MPNET} with 8 texts of each class, "
-        "over six tasks and draws of its own, Matthews' correlation for the counterfactuals. On the "
+        "over six tasks, Matthews' correlation for the counterfactuals, draws of its own. On the "
         f"draws and the 500 test rows of this page, the same mean is: {', '.join(told)}.",
         100,
     )

@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode every process of the tests would compile the package and pytest's plugins anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator board frontier scale docs fuzz kills mutations study clean
+.PHONY: demo test test-whole test-accelerator check real bench bench-accelerator board scale docs fuzz kills mutations study clean
 
 demo: .venv/demo
 	$(BIN)/layerscout demo
@@ -41,18 +41,13 @@ bench-accelerator:
 real:
 	@test -d ../shared/data/sst2 || (echo "the benchmarks need real texts in ../shared; CONTRIBUTING.md says more" && false)
 
-# What users would run instead, side by side; eight hours of one core. It continues where it was.
 MPNET = ../shared/models/mpnet-base
-SMOLLM2 = ../shared/models/smollm2-135m
-frontier: real .venv/dev .venv/peers/setfit .venv/peers/houlsby
-	$(BIN)/python bench/frontier.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET)) \
-	  $(if $(wildcard $(SMOLLM2)),--smollm2 $(SMOLLM2))
-	$(BIN)/python bench/frontier_page.py --write docs/measured/frontier.md
-
 # Ours and others' from the same rows, in environments that it makes; it continues where it was.
 board: real .venv/dev
 	$(BIN)/python bench/board.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
 	$(BIN)/python bench/board_page.py --write docs/measured/board.md
+	$(BIN)/python bench/board_scan.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
+	$(BIN)/python bench/board_advice.py --write docs/measured/advice.md
 
 # How time and memory grow; fifty minutes, with nothing else on the machine.
 scale: .venv/dev
@@ -97,16 +92,3 @@ clean:
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/demo $@
-
-# Packages that are compared with, each in an environment of its own with the same torch.
-SAME = $(shell $(BIN)/python -m pip freeze | grep -E '^(torch|transformers)==' | sed 's/+.*//')
-# Neither of these works with transformers 5.
-.venv/peers/setfit: PACKAGES = setfit==1.1.3 sentence-transformers==5.1.2 datasets==4.4.1 \
-	transformers==4.57.6 pandas $(filter torch==%,$(SAME))
-.venv/peers/houlsby: PACKAGES = adapters==1.3.0 transformers==4.57.6 pandas accelerate \
-	$(filter torch==%,$(SAME))
-.venv/peers/setfit .venv/peers/houlsby: .venv/dev
-	rm -rf $@
-	$(PYTHON) -m venv $@
-	$@/bin/python -m pip install --quiet $(PACKAGES) || (rm -rf $@; false)
-	touch $@

@@ -1,6 +1,6 @@
 """What the studies of the papers change to run on a base-size model within hours.
 
-Trainings are those of `bench/advice/recipe.yaml` wherever a plan is the same: its records count.
+Trainings of the same plan are one, whichever study asks for it.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 TASKS = ["cola", "sst2", "wic"]
 LONG = [*TASKS, "mrpc", "rte"]
 
-# As `advice` trains, without what the small variants set; None takes a setting out.
+# As all of them train, without what the small variants set; None takes a setting out.
 TRAINED: Mapping[str, Any] = {
     "preset": None,
     "epochs": 3,

@@ -21,7 +21,7 @@ import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import product
@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from frontier import MINILM, MPNET, encode, measure_folder
 from layerscout.scores import measure_calibration
 from measuring import read_records
 
+MINILM, MPNET = "MiniLM-L6", "mpnet-base"
 HERE = Path(__file__).parent / "board"
 RECORDS, CONTENDERS = HERE / "records.jsonl", HERE / "contenders"
 
@@ -270,6 +270,16 @@ def carry_out(run: Run, rows: Sequence[pd.DataFrame], model: Path, peers: Path) 
     names = sorted({*classes, *truth})
     said = {"truth": truth, "predictions": record.pop("predictions")}
     return record | {name: encode(map(names.index, own)) for name, own in said.items()}
+
+
+def measure_folder(folder: Path) -> int:
+    """Return how many bytes its files have."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def encode(classes: Iterable[int]) -> str:
+    """Write classes as a letter each."""
+    return "".join(chr(ord("A") + one) for one in classes)
 
 
 def judge(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:

@@ -149,38 +149,6 @@ def given(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
-def grid_options(page: str | None, records: Path, hours: float) -> argparse.ArgumentParser:
-    """Make the parser of a benchmark that adds to its records for some hours, or writes a page.
-
-    Args:
-        page: its docstring, whose first line says what it is for.
-        records: where they are by default.
-        hours: that it may take by default.
-    """
-    parser = argparse.ArgumentParser(description=(page or "").split("\n")[0])
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
-    parser.add_argument("--records", type=Path, default=records)
-    parser.add_argument("--mpnet", type=Path, help="folder of mpnet-base")
-    parser.add_argument("--hours", type=float, default=hours)
-    parser.add_argument("--write", type=Path, help="write the page, and run nothing")
-    return parser
-
-
-def run_grid(
-    parser: argparse.ArgumentParser,
-    run: Callable[[argparse.Namespace], None],
-    write: Callable[[Path, Path], None],
-) -> None:
-    """Run such a benchmark on one thread, or write its page from the records, as is asked for."""
-    logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    given = parser.parse_args()
-    if given.write is not None:
-        write(given.records, given.write)
-    else:
-        run(given)
-
-
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Read lines of JSON; none where there is no such file yet."""
     if not path.exists():
@@ -188,19 +156,17 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def estimate(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Return a mean and the half width of its 95 % t-interval, which a single value has none of."""
+    n = len(values)
+    half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5 if n > 1 else np.nan
+    return float(np.mean(values)), float(half)
+
+
 def spread(values: Sequence[float] | np.ndarray, digits: int = 1) -> str:
     """Write a mean with its 95 % t-interval."""
-    mean, n = np.mean(values), len(values)
-    if n < 2:
-        return f"{mean:+.{digits}f}"
-    half = t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5
-    return f"{mean:+.{digits}f} ± {half:.{digits}f}"
-
-
-def list_models(given: argparse.Namespace, minilm: str, mpnet: str) -> dict[str, Path]:
-    """Return where the models of such a benchmark are, by name; mpnet-base if it is given."""
-    models = {minilm: given.shared / "models" / "all-MiniLM-L6-v2"}
-    return models | ({mpnet: given.mpnet} if given.mpnet else {})
+    mean, half = estimate(values)
+    return f"{mean:+.{digits}f}" + ("" if np.isnan(half) else f" ± {half:.{digits}f}")
 
 
 def machine(device: str = "cpu") -> str:

@@ -7,9 +7,8 @@ Run the studies (hours; what has a record is not run again), keep their values, 
     python bench/results.py --shared ../shared --write docs/measured/results.md
 
 With `--base MODEL`, the folder of all-mpnet-base-v2, the first two are about that one, as
-`bench/base.py` says; all of its studies share one folder of records, with those of
-`bench/advice/trials`. `--keep` copies what is new into `bench/base/trials`, from where `--run` goes
-on.
+`bench/base.py` says; all of its studies share one folder of records. `--keep` copies what is new
+into `bench/base/trials`, from where `--run` goes on.
 
 What is kept of a study is `docs/measured/results/RECIPE.csv`, its summary without what nothing
 here reads, and an entry in `docs/measured/results/studies.json`; in the folder `base` for that
@@ -39,8 +38,7 @@ KEPT = Path(__file__).parents[1] / "docs" / "measured" / "results"
 BASE_KEPT = KEPT / "base"
 CLAIMS = KEPT / "claims.csv"
 MODEL = "sentence-transformers/all-mpnet-base-v2"
-# Records of the base-size model: those that the board of advice also reads, and the others.
-RECORDS = [Path(__file__).parent / name / "trials" for name in ("advice", "base")]
+RECORDS = Path(__file__).parent / "base" / "trials"  # of the base-size model
 
 # --- Running and keeping -------------------------------------------------------------------------
 
@@ -50,20 +48,17 @@ def encoders(both: bool, stacked: Path | str) -> dict[str, Any]:
     return {"model": {"MiniLM-L6": "demo"} | ({"stacked-12": str(stacked)} if both else {})}
 
 
-def copy_new(
-    source: Path, target: Path, *others: Path, names: Mapping[str, str] | None = None
-) -> None:
-    """Copy the records that are neither in the target nor in the others.
+def copy_new(source: Path, target: Path, names: Mapping[str, str] | None = None) -> None:
+    """Copy the records that are not in the target.
 
     Args:
         source: the folder with records.
         target: the folder to copy to.
-        others: folders whose records need no copy.
         names: by paths of this machine, what stands for them in a copy; no record depends on them.
     """
     target.mkdir(parents=True, exist_ok=True)
     for path in source.glob("*.json"):
-        if not any((folder / path.name).exists() for folder in (target, *others)):
+        if not (target / path.name).exists():
             text = path.read_text(encoding="utf-8")
             for place, name in (names or {}).items():
                 text = text.replace(place, name)
@@ -73,8 +68,7 @@ def copy_new(
 def run_base(studies: Path, shared: Path, model: Path, only: Sequence[str] = ()) -> None:
     """Run what a base-size model has no record of yet, and leave NAME.json for every study."""
     trials = studies / "trials"
-    for folder in RECORDS:
-        copy_new(folder, trials)
+    copy_new(RECORDS, trials)
     for name in only or BASE:
         print(name)
         changes = {"model": {"mpnet-base": str(model)}, **BASE[name]}
@@ -137,9 +131,8 @@ def keep(studies: Path, shared: Path, base: Path | None = None) -> None:
         }
     path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     if base:
-        advice, own = RECORDS
         names = {str(base): MODEL, str(shared / "data"): "DATA", str(studies): "STUDIES"}
-        copy_new(studies / "trials", own, advice, names=names)
+        copy_new(studies / "trials", RECORDS, names)
 
 
 def kept(name: str, folder: Path = KEPT) -> pd.DataFrame:

@@ -34,8 +34,8 @@ def choose_head_state(blocks: int, best: int | None = None, tied: Iterable[int] 
 
     It is the one nearest to two thirds (the upper one of two), unless a state above it is better
     beyond noise. A better state below it does not count: the fewer blocks are below the head, the
-    fewer there are to tune. Rules that put the head further down lost more points than two thirds
-    did, and no score lost fewer; see docs/measured/advice.md.
+    fewer there are to tune. From random heads, rules that put the head further down lost more
+    points than two thirds did, and no score lost fewer; see docs/measured/advice.md.
 
     Args:
         blocks: of the model.

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 Better = Literal["lower", "higher"]
 
-# Says which state is best unless the user names another score: the board in docs/measured/advice.md
-# found none that led to clearly better plans, and it is in points of the task's own metric.
+# Says which state is best unless the user names another score: none led to clearly better plans,
+# see docs/measured/advice.md, and it is in points of the task's own metric.
 DEFAULT = "head_quality"
 
 # Folds of examples: one to test on, one to develop on, two or more to fit on.

@@ -293,23 +293,19 @@ def test_the_page_opens_with_the_advice():
     assert "Advice" not in sections(render_result(scan())), "of an older scan"
 
 
-FIRST = ["layerscout plan .", "--plan '(1, 2, 2)'", "--pooling cls", "--examples all"]
+FIRST = ["layerscout plan .", "--plan '(1, 2, 2)'", "--examples all"]
 
 
 @pytest.mark.parametrize(
     ("changes", "there", "absent"),
     [
-        ({}, [*FIRST, "--precision", "--score all"], ["--task", "--max-length"]),
+        ({}, [*FIRST, "--score all"], ["--task", "--max-length", "--pooling"]),
         (
             {"task": "sst2", "text": "a b", "max_length": 64, "seed": 0},
             ["--task sst2 --text 'a b' --max-length 64 --plan '(1, 2, 2)'"],
             ["--seed"],
         ),
-        (
-            {"pooling": "cls", "precision": "auto", "examples_used": 67349},
-            ["--pooling mean"],
-            ["--examples all", "--precision"],
-        ),
+        ({"examples_used": 67349}, [], ["--examples all"]),
         # `tune` refuses numbers without the flag, so its command carries it too.
         (
             {"pooling": "cls", "balanced": True, "regression": True},

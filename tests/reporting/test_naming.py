@@ -108,16 +108,6 @@ def test_more_is_read_of_what_is_left(task, settings, more, what):
     assert all(f"--examples {more}" in command for command in listed.values())
 
 
-@pytest.mark.parametrize("reads", ["first", "last"])
-def test_words_have_poolings_of_their_own(reads: str):
-    for before, after in (("mean", "first"), ("first", "mean")):
-        given = scanned(WORDS)
-        given["model"]["reads"] = reads
-        shown = " ".join(commands(given, pooling=before).values())
-        assert f"--pooling {after}" in shown
-        assert f"--pooling {before}" not in shown or before == "first"
-
-
 @pytest.mark.parametrize(
     ("task", "always", "read"),
     [

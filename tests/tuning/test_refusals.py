@@ -70,11 +70,7 @@ def test_values_out_of_range(bert, name, value, words):
 
 @pytest.mark.usefixtures("nothing_is_read")
 @pytest.mark.parametrize(
-    "options",
-    [
-        *({"seed": [0, 1]}, {"learning_rate": [1e-3, 1e-4]}, {"against": "top:1"}),
-        *({"preset": "xie2022", "learning_rate": None, "method": m} for m in ("full", "adapter")),
-    ],
+    "options", [{"seed": [0, 1]}, {"learning_rate": [1e-3, 1e-4]}, {"against": "top:1"}]
 )
 def test_checkpoints_of_several_trainings(monkeypatch, tmp_path, options):
     monkeypatch.setattr(Encoder, "load", None)

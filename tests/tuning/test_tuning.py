@@ -435,6 +435,7 @@ def test_checkpoints_of_epochs_are_of_one_whole_training(bert, tmp_path):
         (single, {"seed": [0, 1]}),
         (single, {"learning_rate": [1e-3, 1e-4]}),
         (single, {"against": "full"}),
+        (single, {"preset": "xie2022", "learning_rate": None}),
         ("need whole models, which lora", {"method": "lora"}),
         ("epochs count from 1", {"checkpoints": {0: tmp_path / "0"}}),
         (later, {"checkpoints": {n: tmp_path / str(n) for n in (2, 3, 9)}}),

@@ -301,12 +301,8 @@ def _start_head_anew(content: Content, folder: str) -> tuple[str, str] | None:
     if {"fresh_head", "classifier"} & (before or {}).get("options", {}).keys():
         return None
     sentence = "Correct id2label in its config.json, or tune it again from a new head:"
-    if before is None:
-        command = write_command("tune", content, "--fresh-head", "-o", f"{folder}-fresh")
-    else:
-        same = {"epochs": before["epochs"], "learning_rate": before["learning_rate"]}
-        command = _repeat(content, {"fresh_head": True} | same, f"{folder}-fresh")
-    return sentence, command
+    same = {} if before is None else {name: before[name] for name in ("epochs", "learning_rate")}
+    return sentence, _repeat(content, {"fresh_head": True} | same, f"{folder}-fresh")
 
 
 def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:
@@ -322,11 +318,10 @@ def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:
     if one_class or folder.endswith("-longer") or not (before or {}).get("data_found", True):
         return None
     sentence = "Tune it again, for longer and at other learning rates:"
-    if before is None:
-        words = write_options({"epochs": 2 * TuneRequest.epochs})
-        return sentence, write_command("tune", content, *words, "-o", f"{folder}-longer")
-    if advise_more_rows(content) is None or is_left_out(content):
-        longer = train_longer(before["epochs"], before["learning_rate"])
+    if before is None or advise_more_rows(content) is None or is_left_out(content):
+        longer: dict[str, Any] = {"epochs": 2 * TuneRequest.epochs}
+        if before is not None:
+            longer = train_longer(before["epochs"], before["learning_rate"])
         return sentence, _repeat(content, longer, f"{folder}-longer")
     # Only if a small share of the same rows was set aside.
     share = before["settings"].get("validation")
@@ -346,7 +341,8 @@ def _repeat(content: Content, changed: Content, output: str) -> str:
         changed: the options.
         output: the folder of the result.
     """
-    before = content["tuning"]
+    if (before := content.get("tuning")) is None:
+        return write_command("tune", content, *write_options(changed), "-o", output)
     options = {"plan": before["plan"], **name_method(before["method"], {})}
     if "class_weights" not in before["options"]:
         options |= balance_classes(content["task"]["kind"], before["metric"])

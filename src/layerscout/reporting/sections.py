@@ -44,7 +44,6 @@ from layerscout.reporting.figures import (
 )
 from layerscout.reporting.next_steps import (
     describe_tuning,
-    find_usual_pooling,
     list_uses,
     suggest_step,
     write_command,
@@ -189,24 +188,13 @@ def _show_stability(scan: Content) -> Section:
 
 def _list_commands(scan: Content, folder: str) -> list[tuple[str, str]]:
     """List what is worth trying after this scan; only what it did not do already."""
-    settings = scan["settings"]
     plan = shlex.join(["layerscout", "plan", folder])
     commands = [("List what could be tuned and what it costs:", plan)]
     if len(scan["scores"]) < FEW:
         everything = write_command("scan", scan, "--score", "all")
         commands.append(("See whether the other scores agree:", everything))
-    usual, words = find_usual_pooling(scan), "words_used" in scan["task"]
-    single = "first" if words else "last" if usual == "last" else "cls"
-    other = "mean" if settings.get("pooling", usual) != "mean" else single
-    names = {"mean": "the mean over the tokens", "last": "the last token"}
-    pooled = f"{names.get(other, 'the first token')}{' of a word' if words else ''}"
-    again = write_command("scan", scan, "--pooling", other)
-    commands.append((f"See whether {pooled} gives the same picture:", again))
     if more := read_more(scan):
         commands.append((f"Read {more[1]}:", write_command("scan", scan, "--examples", more[0])))
-    if settings.get("precision") == "float32":
-        sentence = "Compute in bfloat16, in about half the time if the processor supports it:"
-        commands.append((sentence, write_command("scan", scan, "--precision", "auto")))
     return commands
 
 

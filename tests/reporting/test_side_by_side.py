@@ -33,13 +33,6 @@ def tuned(speed: float = 4050.2) -> dict[str, Any]:
     }
 
 
-def test_a_speed_of_thousands_is_shown_whole():
-    """The comma of 4,050 was taken for the one before the comparison with the full model."""
-    sections = build_side_by_side([tuned(), tuned(312.0)], "ab", {"unpaired": "no rows"})
-    rows = {row[0]: row[1:] for section in sections if section.table for row in section.table.rows}
-    assert rows["speed"] == ["4,050 examples/s", "312 examples/s"]
-
-
 def test_figures_that_are_not_paired_say_of_which_split_they_are():
     both = [tuned(), tuned()]
     why = {"unpaired": "the two were judged on different test rows"}

@@ -75,15 +75,14 @@ from layerscout.reporting.words import (
     describe_free,
     describe_more,
     describe_quality,
-    describe_speed,
     find_stage,
     list_circumstances,
+    list_costs,
     list_model,
     list_task,
     name_constant_answer,
     name_examples,
     name_measure,
-    note_judging,
     read_more,
     start_line,
 )
@@ -283,7 +282,7 @@ def _build_evaluation(content: Content, folder: str) -> Parts:
 
 
 def _build_tuned(content: Content, folder: str) -> Parts:
-    model, task, plan, flops = (content[name] for name in ("model", "task", "plan", "flops"))
+    model, task, plan = (content[name] for name in ("model", "task", "plan"))
     stage, method = find_stage(content), content["method"]
     how = [method] if method != "full" else []  # which reads as full fine-tuning
     how += ["head solved"] if stage != "trained" else []
@@ -310,22 +309,14 @@ def _build_tuned(content: Content, folder: str) -> Parts:
         _show_calibration(content),
         _show_more(content),
     ]
-    seconds, used = content["seconds"], content["memory"].get("used")
-    listed = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
     test, examples = content.get("test"), name_examples(task["kind"])
-    share = flops["train"] / flops["full_train"]
     facts = [
         ("Model", list_model(model)),
         ("Task", list_task(task)),
         ("Trained on", count_fitted(content)),
         ("Judged on", count_judged(content)),
         *([("Tested on", f"{test['examples']:,} {examples}")] if test else []),
-        ("Training FLOPs", f"{share:.0%} of full fine-tuning{note_judging(content)}"),
-        ("Parameters", f"{content['parameters']['total']:,}"),
-        ("Trained", f"{content['parameters']['trainable']:,}"),
-        ("Time", f"{sum(seconds.values()):.1f} s: {listed}"),
-        *([] if used is None else [("Memory", f"{used / 1e9:.2f} GB at most")]),
-        *([("Speed of the model", speed)] if (speed := describe_speed(content)) else []),
+        *((start_line(name), value) for name, value in list_costs(content).items()),
     ]
     return f"{model['name']} tuned on {task['name']}", Section("Found", lines), parts, facts
 

@@ -16,11 +16,11 @@ from layerscout.reporting.scores import (
 )
 from layerscout.reporting.words import (
     describe_difference,
-    describe_speed,
     format_decimals,
     format_number,
     format_setting,
     is_left_out,
+    list_costs,
     name_measure,
 )
 from layerscout.scores import name_score
@@ -198,26 +198,11 @@ def _tabulate_figures(contents: Contents, names: Sequence[str]) -> Table:
         for key in metrics
     }
     if contents[0]["verb"] == "tune":
-        costs = [_list_costs(one) for one in contents]
+        costs = [list_costs(one) for one in contents]
         rows |= {name: [one[name] for one in costs] for name in costs[0]}
     table = [[name, *cells] for name, cells in rows.items()]
     folds = ", or examples left out in folds," if any(map(is_left_out, contents)) else ""
     return Table(f"Metrics are on validation{folds} unless marked as test.", ["", *names], table)
-
-
-def _list_costs(content: Mapping[str, Any]) -> dict[str, str]:
-    flops, parameters, used = content["flops"], content["parameters"], content["memory"].get("used")
-    return {
-        "training FLOPs, share of full fine-tuning": f"{flops['train'] / flops['full_train']:.1%}",
-        "inference FLOPs, share of the full model": (
-            f"{flops['inference'] / flops['full_inference']:.1%}"
-        ),
-        "parameters": f"{parameters['total']:,}",
-        "trained parameters": f"{parameters['trainable']:,}",
-        "time": f"{sum(content['seconds'].values()):.1f} s",
-        "memory": "–" if used is None else f"{used / 1e9:.2f} GB",
-        "speed": describe_speed(content).partition(", ")[0] or "–",
-    }
 
 
 def _tabulate_scores(contents: Contents, names: Sequence[str]) -> Table:

@@ -404,6 +404,22 @@ def describe_speed(content: Mapping[str, Any]) -> str:
     return f"{text}, {ratio} times the {full:,.0f} of the full model"
 
 
+def list_costs(content: Mapping[str, Any]) -> dict[str, str]:
+    """List what a tuning and its model cost, by name, from `result.json`; – where not known."""
+    flops, parameters, used = content["flops"], content["parameters"], content["memory"].get("used")
+    train, infer = (flops[cost] / flops[f"full_{cost}"] for cost in ("train", "inference"))
+    seconds = ", ".join(f"{name} {value:.1f}" for name, value in content["seconds"].items())
+    return {
+        "training FLOPs": f"{train:.1%} of full fine-tuning{note_judging(content)}",
+        "inference FLOPs": f"{infer:.1%} of the full model",
+        "parameters": f"{parameters['total']:,}",
+        "trained parameters": f"{parameters['trainable']:,}",
+        "time": f"{sum(content['seconds'].values()):.1f} s ({seconds})",
+        "memory": "–" if used is None else f"{used / 1e9:.2f} GB at most",
+        "speed": describe_speed(content) or "–",
+    }
+
+
 def list_task(task: Mapping[str, Any]) -> str:
     """Name a task with its kind."""
     return f"{task['name']} ({describe_kind(task['kind'])})"

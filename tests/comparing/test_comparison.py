@@ -9,7 +9,7 @@ import layerscout as ls
 from inputs import expect_refused
 from layerscout.comparing import compare
 from layerscout.models import Encoder
-from layerscout.reporting import build_sections, describe_clusters, name_maps
+from layerscout.reporting import build_sections, describe_clusters
 from layerscout.reporting.comparison import shorten_names
 from reference import similarity as naive
 from tiny import FAMILIES, tiny_checkpoint
@@ -138,9 +138,8 @@ def test_a_plot_has_all_maps_in_one_scale(folders, tmp_path):
     ],
 )
 def test_models_are_told_apart_by_short_names(names, short):
-    content = {"models": [{"name": name} for name in names], "maps": [{"of": [0, 1]}]}
+    content = {"models": [{"name": name} for name in names]}
     assert shorten_names(content) == short
-    assert name_maps(content) == [f"{short[0]} and {short[1]}"]
 
 
 def test_what_cannot_be_compared_is_refused(folders):
@@ -157,7 +156,7 @@ def test_the_command(run, folders, reviews, tmp_path):
         "compare", folders["bert"], folders["roberta"], reviews, "-o", out, "--plot", out / "m.png"
     )
     assert code == 0, told
-    assert "bert and roberta: debiased CKA" in printed
+    assert "bert: " in printed and "roberta: " in printed
     assert "two clusters" in " ".join(printed.split())
     assert {path.name for path in out.iterdir()} == {"compare.json", "compare.html", "m.png"}
     code, printed, _ = run("compare", folders["bert"], reviews, "-o", out, "--json")

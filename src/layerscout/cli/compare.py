@@ -70,29 +70,8 @@ def compare(
 
 
 def _show(console: Console, content: Mapping[str, Any]) -> None:
-    """Print a comparison: its maps, and how the states cluster."""
+    """Print how the states of models cluster; the maps are on the page."""
     from layerscout import reporting
 
     say(console, f"{reporting.count_compared(content)} of {content['task']['name']}")
-    key = reporting.choose_estimate(content)
-    for name, similarity in zip(reporting.name_maps(content), content["maps"], strict=True):
-        console.print()
-        say(console, f"{name}: {reporting.ESTIMATES[key]}", "bold")
-        _print_map(console, similarity, key)
-    console.print()
     say_wrapped(console, reporting.describe_clusters(content))
-
-
-def _print_map(console: Console, similarity: Mapping[str, Any], key: str) -> None:
-    """Draw a map in shades, its states counted from the lower left, if it is not too wide."""
-    shades = " ░▒▓█"
-    if 2 * len(similarity["columns"]) + 6 > console.width:
-        say(console, "too wide for this terminal; see the page")
-        return
-    for state, line in reversed(list(zip(similarity["rows"], similarity[key], strict=True))):
-        cells = (2 * ("·" if v is None else shades[min(4, int(5 * max(v, 0)))]) for v in line)
-        say(console, f"{state:>3} {''.join(cells)}")
-    marks = "".join(f"{column:<4}" for column in similarity["columns"][::2])
-    say(console, f"    {marks.rstrip()}")
-    listed = (f"{shade} {at / 5}" for at, shade in enumerate(shades[1:], start=1))
-    say(console, f"    from: {', '.join(listed)}; · undefined", "dim")

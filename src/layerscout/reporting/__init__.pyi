@@ -17,11 +17,8 @@ from .charts import (
     tight_scale as tight_scale,
 )
 from .comparison import (
-    ESTIMATES as ESTIMATES,
-    choose_estimate as choose_estimate,
     count_compared as count_compared,
     describe_clusters as describe_clusters,
-    name_maps as name_maps,
 )
 from .content import (
     Section as Section,

@@ -282,6 +282,11 @@ def test_odd_characters_are_written_so_that_others_read_them(model, tmp_path):
         assert [(one["text"], one["x"]) for one in rows] == [("a\rb", '"\r')] * 2
     done = ls.predict(model, tmp_path / "x.jsonl", progress=False)
     assert row.items() <= json.loads(done.path.read_text().splitlines()[0]).items()
+    (tmp_path / "gaps.jsonl").write_text('{"text": "a", "x": [NaN, {"y": Infinity}], "z": NaN}')
+    done = ls.predict(model, tmp_path / "gaps.jsonl", progress=False)
+    assert '"x": [null, {"y": null}], "z": null' in done.path.read_text()
+    done = ls.predict(model, tmp_path / "gaps.jsonl", tmp_path / "gaps.csv", progress=False)
+    assert 'a,"[null, {""y"": null}]",,' in done.path.read_text()
     (tmp_path / "old.txt").write_text("кот\n", encoding="cp1251")
     done = ls.predict(model, tmp_path / "old.txt", encoding="cp1251", progress=False)
     assert [*pd.read_csv(done.path)["text"]] == ["кот"]

@@ -84,8 +84,17 @@ def _write_cells(stream: IO[str], names: Sequence[str], delimiter: str) -> Write
 def _write_cell(value: Any) -> str:
     if is_missing(value):
         return ""
-    structured = isinstance(value, list | dict)
-    return json.dumps(value, ensure_ascii=False, default=str) if structured else str(value)
+    return _write_json(value) if isinstance(value, list | dict) else str(value)
+
+
+def _write_json(value: Any) -> str:
+    """Write a value as JSON in a line, with null for numbers that are not finite."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        written = json.dumps(value, default=str)
+        plain = json.loads(written, parse_constant=lambda name: None)
+        return json.dumps(plain, ensure_ascii=False)
 
 
 def _list(column: Any) -> list[Any]:
@@ -102,9 +111,7 @@ def _write_records(stream: IO[str], names: Sequence[str]) -> Write:
     def write(table: Table, added: Added) -> None:
         columns = dict(table.columns) | {name: _list(column) for name, column in added.items()}
         for row in zip(*columns.values(), strict=True):
-            values = (None if is_missing(value) else value for value in row)
-            record = dict(zip(columns, values, strict=True))
-            stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+            stream.write(_write_json(dict(zip(columns, row, strict=True))) + "\n")
 
     return write
 

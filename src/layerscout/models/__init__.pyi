@@ -30,6 +30,7 @@ from .devices import (
     resolve_device as resolve_device,
     run_in_halves as run_in_halves,
     use_seed as use_seed,
+    view_bytes as view_bytes,
     widen as widen,
 )
 from .edits import (

@@ -88,6 +88,12 @@ def widen(tensor: Tensor, *, copy: bool = False) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=copy)
 
 
+def view_bytes(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor, to be hashed."""
+    view: memoryview = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+    return view
+
+
 @contextmanager
 def use_seed(seed: int) -> Iterator[None]:
     """Draw by `seed` within, and leave torch's random state of all devices as it was."""

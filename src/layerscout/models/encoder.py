@@ -33,6 +33,7 @@ from layerscout.models.devices import (
     resolve_device,
     resolve_precision,
     run_in_halves,
+    view_bytes,
 )
 from layerscout.models.families import Family
 from layerscout.models.forward import entering_blocks, last_state, resume_at, run_until
@@ -429,9 +430,8 @@ def hash_base(encoder: Encoder, head: int) -> str:
     for name, place in sorted(locate_parameters(encoder.model).items()):
         if place == "head" or (isinstance(place, tuple) and min(place) > head):
             continue
-        values = named[name].detach().to("cpu", torch.float32).contiguous()
-        digest.update(f"{name} {list(values.shape)}\n".encode())
-        digest.update(values.view(-1).view(torch.uint8).numpy().data)
+        digest.update(f"{name} {list(named[name].shape)}\n".encode())
+        digest.update(view_bytes(named[name].float()))
     return digest.hexdigest()
 
 

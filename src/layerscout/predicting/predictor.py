@@ -15,7 +15,14 @@ import numpy as np
 
 from layerscout.data import Kind, Targets, describe_kind, predict_labels
 from layerscout.errors import InputError
-from layerscout.models import Encoder, Precision, load_tuned, read_names, read_thresholds
+from layerscout.models import (
+    Encoder,
+    Precision,
+    load_tuned,
+    read_names,
+    read_thresholds,
+    view_bytes,
+)
 from layerscout.states import Examples, predict
 
 Recall = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
@@ -183,7 +190,7 @@ class Predictor:
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
         for name, tensor in self.model.state_dict().items():
             digest.update(name.encode())
-            digest.update(tensor.detach().cpu().float().contiguous().numpy().data)
+            digest.update(view_bytes(tensor))
         return digest.hexdigest()
 
 

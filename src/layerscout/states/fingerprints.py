@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int64, Shaped
 
 from layerscout.data import Task
-from layerscout.models import PER_BLOCK, Encoder, Tokens
+from layerscout.models import PER_BLOCK, Encoder, Tokens, view_bytes
 from layerscout.plans import weight_sets
 
 # The hash of what an output is computed from.
@@ -82,8 +82,7 @@ def fingerprint_encoder(encoder: Encoder, cut: int, *, versions: bool = True) ->
     }
     digest = hashlib.sha256(_serialize(about))
     for _, tensor in tensors:
-        flat = tensor.detach().cpu().contiguous().view(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(view_bytes(tensor))
     return digest.hexdigest()
 
 

@@ -8,14 +8,12 @@ from functools import cache
 from io import StringIO
 from typing import Any
 
-from layerscout.errors import InputError
+from layerscout.errors import InputError, first_line
 
 # ruamel.yaml is imported when it is used: every command imports this room, `--help` too.
 
 # Values of a file with its aliases written out: six levels of nine aliases are half a million.
 MOST_VALUES = 100_000
-# Levels of values in values; reading takes a time that grows with their square.
-MOST_LEVELS = 50
 
 
 def read_yaml(text: str) -> Any:
@@ -26,15 +24,18 @@ def read_yaml(text: str) -> Any:
     """
     from ruamel.yaml.error import YAMLError
 
-    yaml = _make_yaml()
-    yaml.Composer, yaml.Constructor = _make_limits()
     try:
-        content = yaml.load(text)
+        content = _make_yaml().load(text)
+        if (count := _count_values(content, {})) > MOST_VALUES:
+            raise ValueError(
+                f"it has more than {MOST_VALUES:,} values, with those that aliases repeat "
+                f"({count:,}); write fewer"
+            )
         json.dumps(content)  # raises TypeError for dates
     except (YAMLError, RecursionError, ValueError, TypeError, LookupError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or "it cannot be parsed"
+        reason = getattr(error, "problem", None) or first_line(error)
         raise InputError(f"not valid YAML{where}: {reason}") from error
     return content
 
@@ -70,52 +71,18 @@ def _make_representer() -> type:
     return EscapingRepresenter
 
 
-@cache
-def _make_limits() -> tuple[type, type]:
-    """Make the classes that keep what is read within the limits, and its keys different."""
-    from ruamel.yaml.composer import Composer, ComposerError
-    from ruamel.yaml.constructor import ConstructorError, SafeConstructor
-    from ruamel.yaml.events import AliasEvent
+def _count_values(value: Any, sizes: dict[int, int | None]) -> int:
+    """Count a value and all within it, those that aliases repeat as often as they stand there.
 
-    class LimitedComposer(Composer):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            self.levels = 0  # values that are being read
-            self.values = 0  # read so far, with those that aliases repeat
-            self.sizes: dict[int, int] = {}  # values of each node, once all are read
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            """Read a value and count all below it; an alias counts as all that it repeats."""
-            event, before = self.parser.peek_event(), self.values
-            problem, is_alias = None, isinstance(event, AliasEvent)
-            if self.levels == MOST_LEVELS:
-                problem = f"it has more than {MOST_LEVELS} levels of values in values; write fewer"
-                raise ComposerError(None, None, problem, event.start_mark)
-            self.levels += 1
-            node = super().compose_node(parent, index)
-            self.levels -= 1
-            if not is_alias:
-                self.values += 1
-                self.sizes[id(node)] = self.values - before
-            elif id(node) in self.sizes:
-                self.values += self.sizes[id(node)]
-            else:
-                problem = f"*{event.anchor} is inside the value that it repeats; write that out"
-            if self.values > MOST_VALUES:
-                aliases = ", with those that aliases repeat" if is_alias else ""
-                problem = f"it has more than {MOST_VALUES:,} values{aliases}; write fewer"
-            if problem is not None:
-                raise ComposerError(None, None, problem, event.start_mark)
-            return node
-
-    class StrictConstructor(SafeConstructor):
-        def check_mapping_key(
-            self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any
-        ) -> bool:
-            """Check that a key is the first of its name."""
-            if key in mapping:
-                problem = f"{key!s:.60} appears twice; remove one"
-                raise ConstructorError(None, None, problem, key_node.start_mark)
-            return True
-
-    return LimitedComposer, StrictConstructor
+    Raises:
+        ValueError: if one is inside itself.
+    """
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    if not isinstance(inner, list):
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = None
+        sizes[id(value)] = 1 + sum(_count_values(one, sizes) for one in inner)
+    if (size := sizes[id(value)]) is None:
+        raise ValueError("an alias is inside the value that it repeats; write that out")
+    return size

@@ -106,7 +106,7 @@ BOMB = "\n".join(
         ("fresh_head: sometimes", "`fresh_head` must be true or false, got 'sometimes'"),
         ("model: demo", "Missing argument 'DATA'"),
         ("- epochs", "must have options with their values"),
-        ("epochs: 1\nepochs: 2", "not valid YAML, line 2: epochs appears twice"),
+        ("epochs: 1\nepochs: 2", 'not valid YAML, line 2: found duplicate key "epochs"'),
         ("text: !!python/object:os.system x", "not valid YAML"),
         (BOMB, "more than 100,000 values"),
     ],

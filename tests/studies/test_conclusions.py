@@ -1,4 +1,4 @@
-"""What a study is said to show, and the command that follows from it."""
+"""What a study is said to show."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -90,14 +90,14 @@ FULL = [0.80, 0.82, 0.81]
     ],
 )
 def test_plans_are_said_to_be_better_only_where_the_interval_leaves_out_none(plans, words):
-    lines = conclude(of_plans(plans), "out").lines
+    lines = conclude(of_plans(plans))
     assert len(lines) == len(words)
     for line, begun in zip(lines, words, strict=True):
         assert line.startswith(begun)
 
 
 def test_one_seed_has_no_interval_and_decides_nothing():
-    (line,) = conclude(of_plans({"full": [0.8], "top:1": [0.9]}), "out").lines
+    (line,) = conclude(of_plans({"full": [0.8], "top:1": [0.9]}))
     assert "10.0 points more (no interval: one seed), so which of the two is better" in line
 
 
@@ -109,7 +109,7 @@ def test_validation_examples_widen_the_interval_of_seeds():
     predicted = {"full": base, "top:1": better}
     kept = {plan: {**shared, "predictions": right.tolist()} for plan, right in predicted.items()}
     values = {plan: [float(right.mean())] * 2 for plan, right in predicted.items()}
-    (line,) = conclude(of_plans(values, kept), "out").lines
+    (line,) = conclude(of_plans(values, kept))
     # Agresti and Min 2005, section 2.
     middle = (gained - lost) / (n + 2)
     error = np.sqrt((gained + lost + 1) - (gained - lost) ** 2 / (n + 2)) / (n + 2)
@@ -118,57 +118,9 @@ def test_validation_examples_widen_the_interval_of_seeds():
     assert f"interval −{-low:.1f} to +{high:.1f}, over 2 seeds and the validation examples" in line
 
 
-def test_the_command_repeats_the_best_cell():
-    """Options that are as usual are left out, and what cannot be repeated is said."""
-    asked = {
-        "plan": {"tuned": [3, 4], "head": 4, "notation": "(3, 4, 4)"},
-        "method": "lora",
-        "method_options": {"rank": 4, "lora_alpha": 16.0},
-        "metric": "macro_f1",
-        "batch_size": 16,
-        "warmup": 0.06,
-        "trunk_dropout": True,
-        "edits": "skip:1",
-        "examples": 500,
-        "sample_seed": 7,
-        "validation_examples": 300,
-    }
-    task = {"data": "my reviews.csv", "name": "reviews", "label": "stars", "regression": False}
-    study = of_plans({"full": [0.8], "top:1": [0.9]}, arguments=asked, task=task)
-    purpose, command = conclude(study, "out").step
-    assert command == (
-        "layerscout tune ./encoder 'my reviews.csv' --label stars --plan '(3, 4, 4)' "
-        "--batch-size 16 --method lora --learning-rate 0.0003 --examples 500 --trunk-dropout "
-        "--edit skip:1 --rank 4 --metric macro_f1"
-    )
-    assert purpose == (
-        "Tune the best cell again, on another sample of training examples, judged on all "
-        "validation examples:"
-    )
-
-
-def test_where_nothing_was_learnt_the_largest_plan_is_tuned_for_longer():
-    step = conclude(of_plans({"head:1": [0.5], "full": [0.5]}), "out").step
-    assert step[1].endswith("--plan full --learning-rate 0.0001,0.0003,0.0009 --epochs 10")
-
-
-def test_a_known_task_is_read_from_where_the_study_read_it(tmp_path):
-    study = of_plans({"full": [0.8], "top:1": [0.7]}, task="cola")
-    assert " ./encoder nyu-mll/glue/cola --task cola --plan full" in conclude(study, "out").step[1]
-    (tmp_path / "cola").mkdir()
-    here = StudyContent(
-        {**study.content, "data": str(tmp_path)}, study.recipe, study.records, 0, study.frame
-    )
-    assert f" {tmp_path / 'cola'} --task cola " in conclude(here, "out").step[1]
-
-
 def test_a_study_that_tunes_nothing_says_what_it_measured():
     study = made(
         [({"seed": "0"}, record("scan", {"scores": {}, "best": {}}))],
         tables=[{"title": "Scores", "value": "best:ridge", "rows": "task", "columns": "measure"}],
     )
-    found = conclude(study, "my out")
-    assert found.lines == ['Scanned 1 model on 1 task (1 trial): see "Scores".']
-    assert found.step is None, "the page is written, and there is nothing to tune"
-    study.records.clear()
-    assert conclude(study, "my out").step[1] == "layerscout report 'my out'"
+    assert conclude(study) == ['Scanned 1 model on 1 task (1 trial): see "Scores".']

@@ -16,13 +16,11 @@ from inputs import expect_refused
 from layerscout.errors import DiskError
 from layerscout.models import Encoder
 from layerscout.studies import (
-    MODELS,
     Store,
     Trial,
     TrialContext,
     estimate,
     estimates,
-    load_recipe,
     make_recipe,
     report,
     runners,
@@ -561,32 +559,6 @@ def test_an_estimate_counts_what_the_trials_will(small, tmp_path, copy):
     shared = sum({one.shared: one.trunk for one in prices}.values())
     whole = before.flops(before.trials)
     assert whole == pytest.approx(sum(one.flops for one in prices) + shared) and whole < alone
-
-
-def test_models_and_tasks_that_are_not_here_are_priced_by_their_known_sizes(tmp_path):
-    found = estimate(load_recipe("xie2022-table10"), tmp_path)
-    assert found.assumed == ("mnli", "roberta-large")
-    tuned = [cell for cell in found.cells if cell.grid == "tuned"]
-    plans = {cell.values["plan"]: found.trials[cell.trial.key] for cell in tuned}
-    # 24 blocks of 3 (8 d² + 4 d f) FLOPs a token, and of 40 tokens the attention.
-    tokens, d = 40, 1024
-    block = tokens * (24 * d**2 + 4 * tokens * d)
-    expected = 24 * block * (3 * 392_702 + 9_815)
-    assert plans["full"].flops == pytest.approx(expected, rel=0.02)
-
-
-def test_sizes_of_known_models_are_those_of_the_published_ones():
-    context = TrialContext(Store(Path("none")), pretend=True)
-    base = context.shape("bert-base-uncased").parameters
-    assert (base.blocks[0], base.embeddings) == (7_087_872, 23_837_184)
-    assert set(context.shape("albert/albert-large-v2").weights) == {0}
-    for name in MODELS:
-        assert (context.shape(name).blocks, context.shape(name).hidden_size) == MODELS[name][1:3]
-    task = context.task("mnli")
-    assert (len(task.train), len(task.validation)) == (392_702, 9_815)
-    # Xie et al. 2022, Table 10.
-    large = context.shape("roberta-large", task).parameters.total
-    assert large == pytest.approx(355362819, rel=1e-3)
 
 
 def test_data_comes_from_a_folder_or_is_refused(small, tmp_path, tiny, reviews):

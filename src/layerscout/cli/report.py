@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from layerscout.cli.console import loading, say, say_next, say_wrapped
+from layerscout.cli.console import loading, say, say_wrapped
 from layerscout.cli.groups import Figures, Quiet, interruptible
 
 
@@ -41,4 +41,3 @@ def report(
         console = Console()
         say_wrapped(console, report.lines)
         say(console, f"wrote {', '.join(map(str, report.written))}")
-        say_next(console, report.command)

@@ -18,7 +18,6 @@ from layerscout.cli.console import (
     open_report,
     print_rows,
     say,
-    say_next,
     say_wrapped,
 )
 from layerscout.cli.groups import (
@@ -181,7 +180,6 @@ def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printi
             "flops_uncached": uncached,
             "flops_per_second": estimate.speed,
             "seconds_left": left / estimate.speed,
-            "assumed": list(estimate.assumed),
         }
         print(json.dumps(content, indent=1))
         return
@@ -196,11 +194,6 @@ def _estimate(recipe: str, folder: Path, options: StudyOptions, printing: Printi
         f"{write_duration(left / estimate.speed)} left at {estimate.speed / 1e9:,.0f} GFLOP/s "
         f"({estimate.reason}).",
     )
-    if estimate.assumed:
-        say(
-            console,
-            f"Not available here, so published sizes are assumed: {', '.join(estimate.assumed)}.",
-        )
     for why, number in Counter(str(c.refused) for c in estimate.cells if c.trial is None).items():
         say(console, f"{number} cannot be run: {why}")
 
@@ -333,5 +326,4 @@ def print_study(result: Study, reported: Reported, printing: Printing) -> int:
         say_wrapped(console, reported.lines)
         name = folder / "report.html"
         say(console, f"wrote {name}, summary.csv, study.json and tables beside it")
-        say_next(console, reported.command)
     return failed

@@ -99,7 +99,6 @@ from .saved_adapters import (
 )
 from .sentence_classifiers import export_mean as export_mean
 from .shapes import (
-    make_config as make_config,
     model_class as model_class,
     model_shape as model_shape,
 )

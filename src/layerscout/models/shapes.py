@@ -155,19 +155,3 @@ def count_features(config: Any) -> tuple[int, int]:
 
 def _count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
-
-
-def make_config(
-    family: str, blocks: int, hidden_size: int, feed_forward: int, vocabulary: int
-) -> Any:
-    """Make the configuration of a model of a family that has these sizes."""
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(
-        family,
-        num_hidden_layers=blocks,
-        hidden_size=hidden_size,
-        num_attention_heads=max(1, hidden_size // 64),
-        intermediate_size=feed_forward,
-        vocab_size=vocabulary,
-    )

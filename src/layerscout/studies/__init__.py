@@ -2,7 +2,7 @@
 
 from layerscout.studies.arguments import expand_sweep
 from layerscout.studies.cells import Cell
-from layerscout.studies.context import MODELS, TASKS, TrialContext, stand_in_task
+from layerscout.studies.context import TrialContext
 from layerscout.studies.estimates import Estimate, estimate
 from layerscout.studies.loading import (
     apply_change,

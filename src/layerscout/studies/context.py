@@ -9,12 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from layerscout.data import (
     KNOWN,
     Kind,
-    Split,
     Task,
     benchmark,
     draw_examples,
@@ -22,66 +19,12 @@ from layerscout.data import (
     require_validation,
     sample,
 )
-from layerscout.errors import InputError
 from layerscout.files import sha256_of
-from layerscout.models import (
-    FAMILIES,
-    Encoder,
-    list_checkpoint_files,
-    load_config,
-    make_config,
-    model_shape,
-)
+from layerscout.models import Encoder, list_checkpoint_files, load_config, model_shape
 from layerscout.plans import MAX_LENGTH, ModelShape
 from layerscout.progress import Show
 from layerscout.states import DEFAULT_LIMIT, fingerprint_task
 from layerscout.studies.trial import DRAWING, Store, Trial
-
-# The configurations of the models in the papers: family, blocks, width, feed-forward, vocabulary.
-MODELS: Mapping[str, tuple[str, int, int, int, int]] = {
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ("llama", 30, 576, 1536, 49_152),
-    "albert/albert-large-v2": ("albert", 24, 1024, 4096, 30_000),
-    "bert-base-cased": ("bert", 12, 768, 3072, 28_996),
-    "bert-base-uncased": ("bert", 12, 768, 3072, 30_522),
-    "google/electra-base-discriminator": ("electra", 12, 768, 3072, 30_522),
-    "microsoft/deberta-base": ("deberta", 12, 768, 3072, 50_265),
-    "roberta-base": ("roberta", 12, 768, 3072, 50_265),
-    "roberta-large": ("roberta", 24, 1024, 4096, 50_265),
-    "sentence-transformers/all-MiniLM-L6-v2": ("bert", 6, 384, 1536, 30_522),
-    "sentence-transformers/all-mpnet-base-v2": ("mpnet", 12, 768, 3072, 30_527),
-}
-
-# Examples to train on and to validate on, and the mean number of tokens of a text in round
-# numbers, inputs cut at 128: the official sizes, and what WordPiece made of parts of them.
-_SIZES: Mapping[str, tuple[int, int, int]] = {
-    "boolq": (9_427, 3_270, 110),
-    "cb": (250, 56, 75),
-    "cola": (8_551, 1_043, 11),
-    "copa": (400, 100, 21),
-    "cosmos_qa": (25_262, 2_985, 110),
-    "go_emotions": (43_410, 5_426, 19),
-    "hellaswag": (39_905, 10_042, 100),
-    "mnli": (392_702, 9_815, 40),
-    "mrpc": (3_668, 408, 53),
-    "multirc": (27_243, 4_848, 128),
-    "qnli": (104_743, 5_463, 49),
-    "qqp": (363_846, 40_430, 30),
-    "rte": (2_490, 277, 67),
-    "sst2": (67_349, 872, 13),
-    "stsb": (5_749, 1_500, 29),
-    "wic": (5_428, 638, 23),
-    "wnut17": (3_394, 1_009, 31),
-    "wnli": (635, 71, 37),
-    "wsc": (554, 104, 35),
-    "yelp_polarity": (560_000, 38_000, 115),
-}
-TASKS: Mapping[str, tuple[int, int, int]] = {
-    name: _SIZES[benchmark(name)] for name in KNOWN if benchmark(name) in _SIZES
-}
-
-CHOICES: Mapping[str, int] = {"copa": 2, "cosmos_qa": 4, "hellaswag": 4}
-# The mean number of words of a sentence.
-WORDS: Mapping[str, int] = {"wnut17": 18}
 
 
 @dataclass
@@ -93,9 +36,7 @@ class TrialContext:
         data: a folder with known tasks by name, which goes before the hub.
         device: as for `Encoder.load`.
         cache_limit: bytes that the cache may hold.
-        pretend: for models and tasks of known size that are not at hand, something of that size
-            will do.
-        assumed: the models and tasks for which something else stands.
+        pretend: whether trials are planned as if all had run, for an estimate.
         progress: shows that of a trial, where it runs in this process.
     """
 
@@ -104,7 +45,6 @@ class TrialContext:
     device: str = "auto"
     cache_limit: int = DEFAULT_LIMIT
     pretend: bool = False
-    assumed: set[str] = field(default_factory=set)
     progress: bool | Show = False
     _encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     _tasks: dict[str, Task] = field(default_factory=dict)
@@ -125,18 +65,8 @@ class TrialContext:
         """
         name = json.dumps(given, sort_keys=True)
         if name not in self._tasks:
-            try:
-                self._tasks[name] = ensure_validation(self._load(given), 0)
-            except InputError:
-                if not (self.pretend and isinstance(given, str) and given in TASKS):
-                    raise
-                self._tasks[name] = stand_in_task(given)
-                self.assumed.add(given)
+            self._tasks[name] = ensure_validation(self._load(given), 0)
         return self._tasks[name]
-
-    def stands_in(self, given: Any) -> bool:
-        """Return whether a model or a task is not at hand, so that another stands for it."""
-        return isinstance(given, str) and given in self.assumed
 
     def _load(self, given: Any) -> Task:
         if isinstance(given, Mapping):
@@ -192,14 +122,7 @@ class TrialContext:
         labels = 2 if task is None else len(task.labels)
         name = (self.place(given), labels, kind)
         if name not in self._shapes:
-            try:
-                config, family = load_config(name[0])
-            except InputError:
-                if not self.pretend or name[0] not in MODELS:
-                    raise
-                self.assumed.add(name[0])
-                known = MODELS[name[0]]
-                config, family = make_config(*known), FAMILIES[known[0]]
+            config, family = load_config(name[0])
             self._shapes[name] = model_shape(config, labels, kind, family=family)
         return self._shapes[name]
 
@@ -210,10 +133,8 @@ class TrialContext:
             InputError: if it cannot be loaded.
         """
         name = json.dumps(given, sort_keys=True)
-        task = self.task(given)
-        if self.stands_in(given):
-            return str(given)
         if name not in self._fingerprints:
+            task = self.task(given)
             # Rates of probes depend on the name of a known task, and verbs use its metric.
             known = task.name if task.name in KNOWN else ""
             self._fingerprints[name] = f"{fingerprint_task(task)} {known} {task.metric}"
@@ -227,9 +148,6 @@ class TrialContext:
         """
         if isinstance(given, Mapping):
             return str(given["trial"]) + (f" {given['epoch']}" if "epoch" in given else "")
-        self.shape(given)
-        if self.stands_in(given):
-            return str(given)
         if given not in self._fingerprints:
             digest = hashlib.sha256()
             for path in list_checkpoint_files(str(given)):
@@ -296,25 +214,3 @@ def _draw_examples(task: Task, drawing: Mapping[str, Any]) -> Task:
         return task
     drawn = draw_examples(replace(task, train=held), number, 0)
     return replace(task, validation=drawn.train)
-
-
-def stand_in_task(name: str) -> Task:
-    """Return a task of the size of one of `TASKS`, without its texts."""
-    known, (training, validation, _) = KNOWN[name], TASKS[name]
-    choices = CHOICES.get(benchmark(name), 1)
-    per_row, classes = WORDS.get(name, 1), len(known.labels)
-
-    def split(n: int) -> Split:
-        labels: np.ndarray = np.arange(n * per_row) % max(1, classes)
-        if known.kind == "multi_label_classification":
-            labels = np.eye(classes, dtype=bool)[labels]
-        if known.kind == "regression":
-            labels = np.arange(n, dtype=np.float64)
-        if choices > 1:
-            labels = np.tile(np.arange(choices) == 0, n).astype(np.int64)
-        groups = np.repeat(np.arange(n), choices) if choices > 1 else None
-        words = [("",) * per_row] * n if known.kind == "token_classification" else None
-        return Split([""] * (n * choices), None, labels, groups, words=words)
-
-    splits = split(training), split(validation)
-    return Task(name, known.kind, known.labels, known.metric, *splits, {})

@@ -29,7 +29,7 @@ from layerscout.progress import Show, show_progress
 from layerscout.scanning import GRADIENT_EXAMPLES
 from layerscout.scores import DEFAULT, SCORES
 from layerscout.studies.cells import Cell
-from layerscout.studies.context import TASKS, TrialContext
+from layerscout.studies.context import TrialContext
 from layerscout.studies.recipe import Recipe
 from layerscout.studies.run import Planner, open_study
 from layerscout.studies.trial import DRAWING, Trial
@@ -134,16 +134,8 @@ def _estimate_tuning(trial: Trial, shape: ModelShape, task: Task, tokens: float)
 def mean_tokens(context: TrialContext, model: str, trial: Trial, task: Task) -> float:
     """Return the mean number of tokens of a sample of a task's texts, by a model's tokenizer."""
     length = trial.arguments.get("max_length", MAX_LENGTH)
-    if context.stands_in(trial.task):
-        return float(min(TASKS[task.name][2], length))
     rows = np.linspace(0, len(task.train) - 1, min(SAMPLE, len(task.train))).astype(int)
     split = task.train.take(rows)
-    if context.stands_in(model):  # its tokenizer is not here: a word is about 1.3 tokens
-        pairs = split.pairs or [""] * len(split)
-        words = [
-            len(f"{text} {pair}".split()) for text, pair in zip(split.texts, pairs, strict=True)
-        ]
-        return float(np.minimum(1.3 * np.array(words) + 3, length).mean())
     tokens = context.encoder(model).tokenize(split.texts, split.pairs, max_length=length)
     return float(tokens.lengths.mean())
 
@@ -159,7 +151,6 @@ class Estimate:
         done: keys of those that have a record.
         speed: FLOPs a second.
         reason: where the speed comes from.
-        assumed: models and tasks that are not at hand, whose known sizes were taken.
     """
 
     cells: tuple[Cell, ...]
@@ -167,7 +158,6 @@ class Estimate:
     done: frozenset[str]
     speed: float
     reason: str
-    assumed: tuple[str, ...]
 
     def flops(self, keys: Iterable[str]) -> float:
         """Add up what these trials cost, shared trunks once."""
@@ -193,7 +183,7 @@ def estimate(
             stage of the work, how much of it is done, of how much, and a note.
 
     Raises:
-        InputError: as `study`, but where a known task or a model of the papers is not at hand.
+        InputError: as `study`.
     """
     context = open_study(output, data, pretend=True)
     planner = Planner(recipe, context)
@@ -225,8 +215,7 @@ def estimate(
         task = context.task(first.task)
         tokens = mean_tokens(context, models[key], first, task)
         speed, reason = measure_speed(context.shape(models[key], task), tokens), "one block timed"
-    cells, assumed = planner.list_cells(), tuple(sorted(context.assumed))
-    return Estimate(cells, estimates, done, speed, reason, assumed)
+    return Estimate(planner.list_cells(), estimates, done, speed, reason)
 
 
 def measure_speed(shape: ModelShape, tokens: float) -> float:

@@ -1,8 +1,7 @@
 """Reading recipes, shipped ones and YAML files, with changes, and checking them whole.
 
-Every fault is told at once, a line each. pydantic checks each entry by itself; what goes with what
-is checked here on the content as it was written, since pydantic compares entries only once none of
-them has a fault.
+pydantic checks each entry by itself, and every fault is told at once, a line each; what goes with
+what is checked here once none of them has a fault.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from layerscout.plans import make_method
 from layerscout.studies.arguments import VERBS, Reading, describe_fault, find_fault
 from layerscout.studies.recipe import (
     DERIVED,
-    MOST_POINTS,
     PLACES,
     READ,
     FigureSpec,
     Grid,
     Recipe,
     TableSpec,
+    list_names,
     list_places,
 )
 from layerscout.yaml import read_yaml
@@ -176,34 +175,20 @@ def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     """Make a recipe from what YAML gave, and check all of it.
 
     Raises:
-        InputError: with every fault that it has, a line each.
+        InputError: with every fault of its entries, a line each; if there is none, with what does
+            not go together.
     """
-    faults: list[str] = []
-    recipe = None
     try:
         recipe = Recipe.model_validate(content)
+        faults = list(_find_faults(recipe))
     except pydantic.ValidationError as error:
-        faults += map(_describe, error.errors())
+        faults = list(map(_describe, error.errors()))
     except UnicodeEncodeError as error:  # in pydantic, as it reports a fault
         half = error.object[error.start]
-        faults.append(f"a text holds half of a surrogate pair, {half!a}; remove it")
-    written = {
-        str(key): grid
-        for key, grid in _mapping(content.get("grids")).items()
-        if isinstance(grid, Mapping)
-    }
-    grids = {key: _read_grid(grid) for key, grid in written.items()}
-    for key, grid in grids.items():
-        readable = all(isinstance(written[key].get(p, {}), Mapping) for p in ("axes", "settings"))
-        of_grid = [
-            *(_argument_faults(grid) if readable and grid.verb in VERBS else ()),
-            *_source_faults(grid, grids),
-        ]
-        faults += (f"grids.{key}.{fault}" for fault in of_grid)
-    faults += _reference_faults(content, grids)
-    if recipe is not None and not faults:
-        return recipe
+        faults = [f"a text holds half of a surrogate pair, {half!a}; remove it"]
     faults = list(dict.fromkeys(faults))
+    if not faults:
+        return recipe
     if len(faults) == 1:
         raise InputError(f"{name} has a fault: {faults[0]}")
     raise InputError(f"{name} has {len(faults)} faults:", *(f"- {fault}" for fault in faults))
@@ -226,29 +211,18 @@ def _describe(fault: Any) -> str:
     return (f"{where}: " if where else "") + describe_fault(fault, model)
 
 
-def _mapping(written: Any) -> Mapping[Any, Any]:
-    return written if isinstance(written, Mapping) else {}
-
-
-def _read_grid(written: Mapping[Any, Any]) -> Grid:
-    """Return a grid as it was written, unchecked; what has another type is left out."""
-    axes = {
-        str(name): list(values.values()) if isinstance(values, Mapping) else values
-        for name, values in _mapping(written.get("axes")).items()
-    }
-    return Grid.model_construct(
-        verb=str(written.get("verb", "tune")),
-        of=written.get("of"),
-        axes={k: v[:MOST_POINTS] if isinstance(v, list) else [] for k, v in axes.items()},
-        settings={str(k): value for k, value in _mapping(written.get("settings")).items()},
-        rates=_mapping(written.get("rates")),
-    )
+def _find_faults(recipe: Recipe) -> Iterator[str]:
+    """Find what is wrong with the arguments of verbs, and with what goes with what."""
+    for key, grid in recipe.grids.items():
+        of_grid = [*_argument_faults(grid), *_source_faults(grid, recipe.grids)]
+        yield from (f"grids.{key}.{fault}" for fault in of_grid)
+    yield from _reference_faults(recipe)
 
 
 def _list_arguments(grid: Grid) -> Iterator[tuple[str, str, Any]]:
     """Yield the place, the name and the value of each argument of a grid's verb."""
-    for name, values in grid.axes.items():
-        yield from (("axes", name, value) for value in values)
+    for name in grid.axes:
+        yield from (("axes", name, value) for value in grid.label_values(name).values())
     yield from (("settings", name, value) for name, value in grid.settings.items())
 
 
@@ -320,43 +294,39 @@ def _checkpoints(grid: Grid) -> list[Any]:
     return epochs if isinstance(epochs, list) else []
 
 
-def _reference_faults(content: Mapping[str, Any], grids: Mapping[str, Grid]) -> Iterator[str]:
+def _reference_faults(recipe: Recipe) -> Iterator[str]:
     """Find grids and axes in tables and figures that there are not."""
-    axes = {axis for grid in grids.values() for axis in grid.axes}
-    known = sorted({*axes, *PLACES, *_SHOWN, *_FROM_SWEEPS})
-    for kind in ("tables", "figures"):
-        specs = content.get(kind)
-        for number, spec in enumerate(map(_mapping, specs if isinstance(specs, list) else ())):
-            where = f"{kind}.{number}"
-            for place, part in ((where, spec), (f"{where}.dashed", _mapping(spec.get("dashed")))):
-                grid = part.get("grid")
-                if grid is not None and str(grid) not in grids:
-                    yield f"{place}.grid: {make_unknown_error('grid', str(grid), grids)}"
-                for entry in _AXES:
-                    if entry == "x" and part.get("kind") == "fit":
-                        continue  # which may be a measure
-                    for name in _names(part.get(entry)):
-                        if name not in known:
-                            yield f"{place}.{entry}: {make_unknown_error('axis', name, known)}"
-            if fault := _mixed_checkpoints(spec, grids):
-                yield f"{where}: {fault}"
+    grids = recipe.grids
+    known = sorted({*(a for g in grids.values() for a in g.axes), *PLACES, *_SHOWN, *_FROM_SWEEPS})
+    specs: dict[str, Any] = {f"tables.{n}": spec for n, spec in enumerate(recipe.tables)}
+    specs |= {f"figures.{n}": spec for n, spec in enumerate(recipe.figures)}
+    for where, spec in specs.items():
+        parts = {where: spec, f"{where}.dashed": getattr(spec, "dashed", None)}
+        for place, part in parts.items():
+            if part is None:
+                continue
+            if part.grid is not None and part.grid not in grids:
+                yield f"{place}.grid: {make_unknown_error('grid', part.grid, grids)}"
+            for entry in filter(part.model_fields_set.__contains__, _AXES):
+                if entry == "x" and getattr(part, "kind", None) == "fit":
+                    continue  # which may be a measure
+                for name in list_names(getattr(part, entry) or ()):
+                    if name not in known:
+                        yield f"{place}.{entry}: {make_unknown_error('axis', name, known)}"
+        if fault := _mixed_checkpoints(spec, grids):
+            yield f"{where}: {fault}"
 
 
-def _mixed_checkpoints(spec: Mapping[Any, Any], grids: Mapping[str, Grid]) -> str | None:
+def _mixed_checkpoints(spec: TableSpec | FigureSpec, grids: Mapping[str, Grid]) -> str | None:
     """Say what is a mean over the checkpoints of a training, which says nothing."""
-    read = [grids.get(str(spec["grid"]))] if "grid" in spec else grids.values()
-    several = any(grid and grid.verb == "scan" and _checkpoints(grid) for grid in read)
-    if several and not any("checkpoint" in _names(spec.get(entry)) for entry in _AXES):
-        for name in _names(spec.get("value")):
+    read = grids.values() if spec.grid is None else [grids[spec.grid]] if spec.grid in grids else []
+    several = any(grid.verb == "scan" and _checkpoints(grid) for grid in read)
+    shown = {n for entry in _AXES for n in list_names(getattr(spec, entry, None) or ())}
+    if several and "checkpoint" not in shown:
+        for name in list_names(spec.value):
             if "checkpoint" in list_places(name):
                 return (
                     f"{name} has a value per checkpoint here; show checkpoint, or name one under "
                     "where"
                 )
     return None
-
-
-def _names(written: Any) -> list[str]:
-    if isinstance(written, str):
-        return [written]
-    return [str(name) for name in written] if isinstance(written, list | Mapping) else []

@@ -47,13 +47,11 @@ class Reported:
     Attributes:
         written: the page, and the files beside it.
         lines: its conclusion in sentences; empty where it has none.
-        command: what to type next, after a single study.
         tables: of a single study.
     """
 
     written: list[Path] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    command: str | None = None
     tables: list[Table] = field(default_factory=list)
 
 
@@ -96,12 +94,11 @@ class _Report:
         """Add a study, whose tables go to `place` and whose figures' titles begin with `start`."""
         study = load_study(content, folder)
         tables, figures = tabulate_study(study), draw_study(study)
-        conclusion = conclude(study, str(folder))
+        conclusion = conclude(study)
         self._add_part(folder, study.recipe.title, build_study(study, tables, figures, conclusion))
         kept = {name: content[name] for name in ("layerscout", "verb", "recipe")}
-        self.contents.append({**kept, **conclusion.as_dict()})
-        shown = [table for _, table in tables]
-        self.reported = Reported([], conclusion.lines, conclusion.as_dict()["next"], shown)
+        self.contents.append({**kept, "conclusion": conclusion})
+        self.reported = Reported([], conclusion, [table for _, table in tables])
         rows = study.frame.to_csv(index=False, lineterminator="\n")
         self.files[place / "summary.csv"] = rows
         for number, (title, table) in enumerate(tables, start=1):

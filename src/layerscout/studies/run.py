@@ -53,7 +53,7 @@ class Study:
     def as_dict(self) -> dict[str, Any]:
         """Return what `study.json` holds: the recipe, and which trial each point of a grid is.
 
-        Once the study has ended, that also holds what it shows; see `Conclusion`.
+        Once the study has ended, that also holds what it shows, as `conclusion`.
         """
         return {
             "layerscout": version("layerscout"),
@@ -148,9 +148,8 @@ def study(
             backend.run(context, group_trials(fresh.values()), note_end)
         finished = planner.make_study()
         content, folder = finished.as_dict(), context.store.folder
-        _write_content(
-            folder, content | conclude(load_study(content, folder), str(folder)).as_dict()
-        )
+        shown = conclude(load_study(content, folder))
+        _write_content(folder, content | {"conclusion": shown})
     return finished
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from layerscout.reporting import Section, Table, draw_similarity, draw_skips, draw_truncation
 from layerscout.studies.charts import COSTS, draw_figure, draw_strategies
-from layerscout.studies.conclusions import Conclusion, StudyContent
+from layerscout.studies.conclusions import StudyContent
 from layerscout.studies.recipe import FigureSpec, Grid, TableSpec, list_names
 from layerscout.studies.summaries import FIXED
 from layerscout.studies.tables import (
@@ -41,17 +41,12 @@ def build_study(
     study: StudyContent,
     tables: Sequence[tuple[str, Table]],
     figures: Mapping[str, Sequence[alt.LayerChart]],
-    conclusion: Conclusion,
+    conclusion: Sequence[str],
 ) -> list[Section]:
     """Return the sections of the page, the conclusion first."""
     recipe = write_yaml(study.content["recipe"])
     return [
-        Section(
-            "Overview",
-            [*conclusion.lines, *_describe_progress(study)],
-            commands=[conclusion.step] if conclusion.step else [],
-            heading=True,
-        ),
+        Section("Overview", [*conclusion, *_describe_progress(study)], heading=True),
         Section("Warnings", _list_warnings(study)),
         *(
             Section(

@@ -4,13 +4,17 @@ import csv
 import re
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, islice
+from typing import TypeVar
 
 from layerscout.data.lines import File, read_lines
 from layerscout.data.tables import GLANCE, Source, Table, join_names, tell_content
 from layerscout.errors import InputError
+
+T = TypeVar("T")
 
 DELIMITED = (".csv", ".tsv")
 
@@ -74,28 +78,28 @@ def open_cells(file: File, sep: str | None = None) -> Source:
     """
     ways = list_dialects(file, sep)
 
-    def read(wanted: Sequence[str] | None = None, most: int | None = None) -> Table:
+    def attempt(read: Callable[[Dialect], T]) -> T:
         for way in ways:
             try:
-                return _read_cells(file, way, wanted, most)
+                return read(way)
             except _MisfitError as error:
                 misfit = error
         raise misfit
 
-    fitting: list[Dialect] = []
+    def read(wanted: Sequence[str] | None = None, most: int | None = None) -> Table:
+        [table] = attempt(lambda way: list(_stream_cells(file, way, wanted, most)))
+        return replace(table, notes=tuple(file.notes))
+
+    @cache
+    def find_way(size: int) -> Dialect:
+        def try_all(way: Dialect) -> Dialect:
+            deque(_stream_cells(file, way, size=size), maxlen=0)
+            return way
+
+        return attempt(try_all)
 
     def stream(size: int) -> Iterator[Table]:
-        for way in () if fitting else ways:
-            try:
-                deque(_stream_cells(file, way, size=size), maxlen=0)
-            except _MisfitError as error:
-                misfit = error
-            else:
-                fitting.append(way)
-                break
-        if not fitting:
-            raise misfit
-        yield from _stream_cells(file, fitting[0], size=size)
+        yield from _stream_cells(file, find_way(size), size=size)
 
     columns = read(most=GLANCE).columns
     contents = {name: tell_content(some, True) for name, some in columns.items()}
@@ -228,14 +232,6 @@ def _refuse_row(file: File, columns: int, fields: int, line: int) -> InputError:
     )
 
 
-def _read_cells(
-    file: File, dialect: Dialect, wanted: Sequence[str] | None, most: int | None
-) -> Table:
-    """Read a file in a dialect at once; see `_stream_cells`."""
-    [table] = _stream_cells(file, dialect, wanted, most)
-    return replace(table, notes=tuple(file.notes))
-
-
 def _stream_cells(
     file: File,
     dialect: Dialect,
@@ -295,21 +291,26 @@ def _stream_cells(
         if enclose and not dialect.sure:
             raise _MisfitError
     if most is None:
-        for attribute, note in NOTES.items():
-            if value := getattr(dialect, attribute):
-                file.note(note.format(file.name, value))
-        if dialect.quoted and file.suffix == ".tsv":
-            file.note(f"the quotes around fields of {file.name} are not read, as in CSV")
-        if example:
-            file.note(
-                f"quotes at both ends of fields of {file.name} are read as text, such as "
-                f"{example!r:.60}; rename the file to .csv if they only enclose fields"
-            )
-        if spilled:
-            file.note(
-                f"columns of {file.name} without a name are not read, and have something in "
-                f"{spilled:,} row{'s'[: spilled != 1]}"
-            )
+        _note_reading(file, dialect, example, spilled)
+
+
+def _note_reading(file: File, dialect: Dialect, example: str, spilled: int) -> None:
+    """Note how a file was read, where not every program reads it so."""
+    for attribute, note in NOTES.items():
+        if value := getattr(dialect, attribute):
+            file.note(note.format(file.name, value))
+    if dialect.quoted and file.suffix == ".tsv":
+        file.note(f"the quotes around fields of {file.name} are not read, as in CSV")
+    if example:
+        file.note(
+            f"quotes at both ends of fields of {file.name} are read as text, such as "
+            f"{example!r:.60}; rename the file to .csv if they only enclose fields"
+        )
+    if spilled:
+        file.note(
+            f"columns of {file.name} without a name are not read, and have something in "
+            f"{spilled:,} row{'s'[: spilled != 1]}"
+        )
 
 
 def _find_quotes(names: Sequence[str], fields: Sequence[str], rows: int) -> tuple[bool, str]:

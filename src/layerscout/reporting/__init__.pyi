@@ -54,13 +54,10 @@ from .html import (
 from .next_steps import (
     describe_tuning as describe_tuning,
     list_uses as list_uses,
-    name_method as name_method,
     suggest_step as suggest_step,
-    train_longer as train_longer,
     write_advice as write_advice,
     write_command as write_command,
     write_next_command as write_next_command,
-    write_options as write_options,
     write_report_command as write_report_command,
 )
 from .scan import (

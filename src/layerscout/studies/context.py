@@ -148,6 +148,7 @@ class TrialContext:
         """
         if isinstance(given, Mapping):
             return str(given["trial"]) + (f" {given['epoch']}" if "epoch" in given else "")
+        self.shape(given)  # which says what is wrong with it
         if given not in self._fingerprints:
             digest = hashlib.sha256()
             for path in list_checkpoint_files(str(given)):

@@ -42,13 +42,11 @@ class Study:
         recipe: what was asked for.
         cells: the points of its grids.
         store: the records of their trials.
-        data: the folder of the known tasks, if one was given.
     """
 
     recipe: Recipe
     cells: tuple[Cell, ...]
     store: Store
-    data: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `study.json` holds: the recipe, and which trial each point of a grid is.
@@ -59,7 +57,6 @@ class Study:
             "layerscout": version("layerscout"),
             "verb": "study",
             "recipe": self.recipe.model_dump(exclude_defaults=True),
-            **({} if self.data is None else {"data": str(self.data)}),
             "cells": [
                 {
                     "grid": cell.grid,
@@ -234,7 +231,7 @@ class Planner:
 
     def make_study(self) -> Study:
         """Return the study as far as it is planned."""
-        return Study(self.recipe, self.list_cells(), self.context.store, self.context.data)
+        return Study(self.recipe, self.list_cells(), self.context.store)
 
     def _plan_tunings(self, name: str, grid: Grid, *, keep: bool) -> Iterator[list[Trial]]:
         context, metrics = self.context, self.recipe.metric

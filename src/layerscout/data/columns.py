@@ -233,13 +233,7 @@ def _list_usual(columns: Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def _find_words(source: Source, text: str | None, labels: Collection[str]) -> str | None:
-    """Find the column of words where these have labels, None where texts have them.
-
-    Args:
-        source: the training split.
-        text: the column that was named for the texts, or None.
-        labels: the columns that were named for the labels.
-    """
+    """Find the column of words where these have labels, None where texts have them."""
     holding = [column for column, content in source.columns.items() if content == "words"]
     if text is not None:
         return text if text in holding else None

@@ -239,14 +239,7 @@ def _stream_cells(
     most: int | None = None,
     size: int | None = None,
 ) -> Iterator[Table]:
-    """Yield the rows of a file in a dialect; whether all of them fit it shows in the end.
-
-    Args:
-        file, dialect: what is read, and how.
-        wanted: names of the columns; None for all.
-        most: of how many rows; None for all.
-        size: rows that are yielded at a time; None for all at once.
-    """
+    """Yield `most` rows of a file, `size` at a time; whether all fit a dialect shows in the end."""
     every = _read_rows(file, dialect)
     names = next(every, (0, []))[1]
     rows = islice(every, most)
@@ -314,16 +307,10 @@ def _note_reading(file: File, dialect: Dialect, example: str, spilled: int) -> N
 
 
 def _find_quotes(names: Sequence[str], fields: Sequence[str], rows: int) -> tuple[bool, str]:
-    """Tell what quotes in a TSV file are, where they may be text.
+    """Return whether quotes in fields enclose them for certain, and an example if most do.
 
-    Args:
-        names: of the columns.
-        fields: those with quotes in them, names too.
-        rows: how many there are.
-
-    Returns:
-        Whether they enclose fields for certain: all that are in fields do, and there are more in
-        these, or in the header, or in half of the rows; and an example if at least most do.
+    All that are in fields must, and there must be more in these, or in the header, or in half of
+    the rows.
     """
     whole = list(filter(ENCLOSED.fullmatch, fields))
     sure = any(map(ENCLOSED.fullmatch, names)) or any('"' in field[1:-1] for field in whole)

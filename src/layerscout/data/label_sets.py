@@ -63,14 +63,7 @@ def read_label_sets(
 
 
 def _check_counts(table: Table, label: str, counts: Mapping[str, int], warnings: list[str]) -> None:
-    """Raise if the labels teach nothing, and warn of single ones that do not.
-
-    Args:
-        table: n rows.
-        label: what the labels are read from.
-        counts: how many rows have each label.
-        warnings: lines are added.
-    """
+    """Raise if the labels, with so many rows each, teach nothing, and warn of those that do not."""
     absent = [name for name, count in counts.items() if count == 0]
     common = [name for name, count in counts.items() if count == len(table)]
     if len(absent) + len(common) == len(counts):

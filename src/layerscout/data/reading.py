@@ -127,12 +127,7 @@ def _choose_names(
 ) -> Named:
     """Choose the class names that a split is read with, and those of its ids.
 
-    Args:
-        training, source: the training split and this one.
-        inputs: what is read of them.
-        known: the known task, or None.
-        labels: names by id of the training split; None if this is that.
-        warnings: a line is added where names are passed over.
+    Of the training split the `labels` are None.
     """
     own = source.classes.get(inputs.label)
     # A split without class names, such as a CSV to validate on, is read with those of training.
@@ -297,10 +292,7 @@ def _read_words(
     labels: tuple[str, ...] | None,
     warnings: list[str],
 ) -> tuple[Split, tuple[str, ...]]:
-    """Read a split of words and their tags; return it, and the tags by id.
-
-    Args: see `_read_labels`.
-    """
+    """Read a split of words and their tags; return it, and the tags by id."""
     text = inputs.columns[0]
     sentences, tags, kept = read_sentences(table, text, inputs.label, warnings)
     ids, labels = number_tags(tags, inputs.label, named, labels, warnings)
@@ -327,15 +319,10 @@ def _read_labels(
     """Return the labels of the rows of a split as `Split` has them, and their names by id.
 
     Args:
-        kind: of the task; not that of words.
-        table: n rows.
-        inputs: what is read of them.
-        known: the known task, or None.
         named: as `_choose_names` returns them.
         labels: names by id of the training split; None if this is that.
         classes: of a model that is judged, by id; they are the labels, unless the rows have none
             of them.
-        warnings: lines are added for what should be known.
         rare: as for `settle_classes`.
     """
     label = inputs.label
@@ -395,13 +382,7 @@ def _split(table: Table, inputs: Inputs, ids: np.ndarray, warnings: list[str]) -
 
 
 def _check_empty(table: Table, texts: Mapping[str, list[str]], warnings: list[str]) -> None:
-    """Warn of empty texts; raise if a column has no others.
-
-    Args:
-        table: that they are from.
-        texts: by what they were read from.
-        warnings: a line is added.
-    """
+    """Warn of empty texts; raise if a column has no others."""
     blank = {
         name: np.array([not text or text.isspace() for text in column])
         for name, column in texts.items()

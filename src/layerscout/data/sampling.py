@@ -377,10 +377,7 @@ def _share_equally(counts: np.ndarray, examples: int | None) -> np.ndarray:
 def _share_in_proportion(counts: np.ndarray, rows: int, examples: int | None) -> np.ndarray:
     """Share examples out in proportion, at least 2 to each class that has them.
 
-    Args:
-        counts: rows, or groups of rows, of each class.
-        rows: all rows; more than all `counts` together where those are of groups.
-        examples: the rows asked for.
+    Counts may be of groups of rows; `rows`, of all and `examples` asked for, never are.
     """
     if examples is None:
         return counts

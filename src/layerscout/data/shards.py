@@ -72,14 +72,7 @@ def find_shards(
 def _choose_parts(
     data: str, names: Sequence[str], readable: Sequence[str], *, is_folder: bool
 ) -> list[str]:
-    """Choose the files of the training split where their names tell nothing about splits.
-
-    Args:
-        data: what was asked for.
-        names: of all files.
-        readable: of those that can be read.
-        is_folder: whether they are those of a folder.
-    """
+    """Choose the files of the training split where their names tell nothing about splits."""
     parts = list(filter(is_part, readable))
     parts = [name for name in parts if name.lower().startswith("train")] or parts
     parts = parts if is_folder else [*readable]

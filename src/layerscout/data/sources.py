@@ -254,11 +254,7 @@ def _folder(
 ) -> dict[str, Source]:
     """Open the splits of a folder: those that its README names, else those that files are named.
 
-    Args:
-        path: the folder.
-        form: of text files.
-        others: files that are read besides.
-        name: of the data set, if the README names several.
+    `others` are files that are read besides; `name` is of one of several data sets of the README.
     """
     notes: list[str] = []
     files, configs = list_files(path, is_known), read_configs(path, notes)

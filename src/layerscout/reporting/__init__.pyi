@@ -77,7 +77,6 @@ from .scores import (
     describe_undefined as describe_undefined,
     find_tied as find_tied,
     get_details as get_details,
-    list_scores as list_scores,
     title_score as title_score,
 )
 from .sections import build_sections as build_sections

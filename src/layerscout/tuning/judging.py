@@ -187,9 +187,7 @@ def _judge_test(
     Returns:
         What `result.json` holds of them, more rows of `predictions.parquet`, and labels and logits.
     """
-    task, metric, encoder = tuning.task, tuning.settings.metric, tuning.encoder
-    if tuned.solution is not None:  # an averaging block is exact in no shorter precision
-        encoder = replace(encoder, precision="float32")
+    task, metric, encoder = tuning.task, tuning.settings.metric, tuned.run_by(tuning.encoder)
     encoded = encode_split(split, encoder, task, tuning.request.max_length)
     logits = predict(encoder, model, encoded).numpy()
     answers, which = encoded.answers, ["test"] * len(encoded.answers)

@@ -213,13 +213,11 @@ def make_result(
 def _make_predictor(settled: Settled) -> Predictor:
     """Return what predicts with the kept model, and finds the states of texts that it has seen."""
     tuning, first = settled.tuning, settled.tuned[0]
-    encoder = tuning.encoder
-    if first.solution is not None:  # an averaging block is exact in no shorter precision
-        encoder = replace(encoder, precision="float32")
     longest, solution, recalls = tuning.request.max_length, first.solution, None
     if solution is not None and (known := solution.pooled.fingerprint) is not None:
         head = solution.solved.state, solution.solved.head
         recalls = partial(recall, tuning.encoder, known, solution.form, head, longest)
+    encoder = first.run_by(tuning.encoder)
     return Predictor.of(encoder, settled.model, tuning.task.kind, longest, recalls)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from layerscout.errors import LayerscoutError
 from layerscout.models import (
+    Encoder,
     TrainableModel,
     export,
     locate_parameters,
@@ -104,6 +105,12 @@ class TunedPlan:
     def trunks(self) -> list[Trunk]:
         """Those of both splits, if they were computed apart."""
         return [split.trunk for split in self.splits if split.trunk is not None]
+
+    def run_by(self, encoder: Encoder) -> Encoder:
+        """Return the encoder as it runs the model that is saved."""
+        if self.solution is None:
+            return encoder
+        return replace(encoder, precision="float32")  # a block that averages is exact in no other
 
     @property
     def left_out(self) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -81,15 +80,10 @@ def time_work(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Speed:
     speed = _time_forward(tuning, flops)
     if trained:
         with use_seed(0):
-            speed = _time_steps(tuning, rated, speed, _afford(speed.forward * flops))
+            speed = _time_steps(tuning, rated, speed, flops)
     if not rated.rates or tuning.free:
         speed = replace(speed, **_time_solving(tuning))
     return speed
-
-
-def _afford(seconds: float) -> float:
-    """Return how long timing a batch may take, where the work takes so many seconds."""
-    return min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * seconds)) / 2 / len(PLACES)
 
 
 def _time_forward(tuning: Tuning, flops: float) -> Speed:
@@ -112,10 +106,7 @@ def _time_forward(tuning: Tuning, flops: float) -> Speed:
         T = int(tokens.lengths[rows].max())
         return len(rows) * encoder.blocks * block_flops(tuning.shape, T)
 
-    def afford(rate: float) -> float:
-        return _afford(rate * flops) / rate
-
-    return Speed(*_time_parts(batches, tokens.lengths, count, run, afford))
+    return Speed(*_time_parts(batches, tokens.lengths, count, run, flops))
 
 
 def _time_parts(
@@ -123,7 +114,8 @@ def _time_parts(
     lengths: np.ndarray,
     count: Callable[[np.ndarray], float],
     run: Callable[[np.ndarray], float],
-    afford: Callable[[float], float],
+    flops: float,
+    rate: float = 0.0,
 ) -> tuple[float, float]:
     """Time a few rows of a batch, and then more of it, or of several if there is time for that.
 
@@ -132,7 +124,8 @@ def _time_parts(
         lengths: tokens of each row.
         count: counts the FLOPs of rows.
         run: runs them and returns the seconds.
-        afford: returns how many FLOPs a batch may have, if one takes so many seconds.
+        flops: of all that is to be done, of which timing may take a share.
+        rate: about the seconds of a FLOP; 0 to go by the few rows.
 
     Returns:
         The seconds of a FLOP, and those of a batch beside its FLOPs.
@@ -147,18 +140,21 @@ def _time_parts(
     few, more = (pick(0.5, tokens) for tokens in (FEW_TOKENS, MORE_TOKENS))
     run(few)  # what runs first is slower
     least, fewest = run(few), count(few)
-    most = afford(least / fewest)
+    rate = rate or least / fewest
+    # A batch may take its share of what timing may, which runs each part twice.
+    whole = min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * rate * flops))
+    most = whole / 2 / len(PLACES) / rate
     places = PLACES if most > count(more) else PLACES[1:2]
     parts = [pick(place, MORE_TOKENS, most) for place in places]
-    flops = sum(map(count, parts)) / len(parts)
+    timed = sum(map(count, parts)) / len(parts)
     seconds = sum(map(run, parts)) / len(parts)
-    rate = seconds / flops
-    if flops > fewest:
-        rate = (seconds - least) / (flops - fewest) if seconds > least else 0.0
-    return rate, seconds - rate * flops if seconds > rate * flops else 0.0
+    rate = seconds / timed
+    if timed > fewest:
+        rate = (seconds - least) / (timed - fewest) if seconds > least else 0.0
+    return rate, max(0.0, seconds - rate * timed)
 
 
-def _time_steps(tuning: Tuning, rated: RatedPlan, speed: Speed, afford: float) -> Speed:
+def _time_steps(tuning: Tuning, rated: RatedPlan, speed: Speed, flops: float) -> Speed:
     """Time the model of a run, and steps of it at several lengths."""
     plan, started = rated.choice.plan, perf_counter()
     classifier = None if rated.states is None else find_classifier(tuning)
@@ -185,9 +181,9 @@ def _time_steps(tuning: Tuning, rated: RatedPlan, speed: Speed, afford: float) -
         return perf_counter() - started
 
     batches = sorted(_draw_steps(tuning), key=count)
-    # Most of what a few rows take is the optimizer's.
-    most = afford / speed.forward if speed.forward else inf
-    step, update = _time_parts(batches, tuning.training.lengths, count, run, lambda _: most)
+    # By the rate of a pass forward: most of what a few rows take is the optimizer's.
+    parts = batches, tuning.training.lengths, count, run
+    step, update = _time_parts(*parts, flops, speed.forward)
     return replace(speed, step=step, update=update, start=start)
 
 

@@ -133,7 +133,7 @@ def list_solved(
 TRAINED = frozenset(("keep", "patience", "head_learning_rate", "preset", "trunk_dropout"))
 
 
-def ends_solved(
+def solves_in_end(
     spec: PlanSpec, plan: Plan, request: TuneRequest, target: Target, form: Form | None
 ) -> bool:
     """Return whether the head of a plan that trains blocks is solved on what they give in the end.
@@ -157,7 +157,7 @@ def ends_solved(
         value = getattr(request, option)
         raise InputError(f"`{option}` ({value}) needs {rule}; {remedy}")
     own = request.classifier == "family" or request.save_dtype not in (None, "float32")
-    default = spec.ends_solved and request.head_end is None
+    default = spec.prefers_solved and request.head_end is None
     default &= not (own or TRAINED & request.given)
     return request.asks_solved or (default and not rule)
 

@@ -99,7 +99,7 @@ class PlanSpec:
         return self.choice is None and self.written.lower() == "auto"
 
     @property
-    def ends_solved(self) -> bool:
+    def prefers_solved(self) -> bool:
         """Whether its head is solved in the end where nothing says how: "auto", or a file of it."""
         return self.is_auto or self.content.get("head_end") == "solved"
 

@@ -55,10 +55,10 @@ from layerscout.tuning.forms import (
     Form,
     SavedAs,
     choose_form,
-    ends_solved,
     is_solved,
     list_solved,
     list_states,
+    solves_in_end,
 )
 from layerscout.tuning.plan_spec import (
     PlanSpec,
@@ -317,7 +317,7 @@ def _settle_end(
     """
     pairs = [*zip(specs, (choice.plan for choice in choices), strict=True)]
     trained = [pair for pair in pairs if not is_solved(pair[1], request, target.method)] or pairs
-    first, *others = (ends_solved(*pair, request, target, form) for pair in trained)
+    first, *others = (solves_in_end(*pair, request, target, form) for pair in trained)
     if any(others) and not first:
         written = f"{trained[1][0].written} ends with a solved head, and {trained[0][0].written}"
         raise InputError(

@@ -160,7 +160,7 @@ class RunOptions(Options):
             self.checkpoints, plans * len(request.learning_rate or (0,)) * len(request.seed)
         )
         own = bool(self.checkpoints) or SENTENCES in self.formats
-        own &= read_plan(request.plan).ends_solved
+        own &= read_plan(request.plan).prefers_solved
         if own and request.head_end is None and request.loss is None:
             return replace(request, head_end="trained")
         return request

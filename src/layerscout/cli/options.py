@@ -216,16 +216,7 @@ Config = Annotated[
 
 
 def _read_config(path: Path, options: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
-    """Read a file of options, each as the command line would write it.
-
-    Args:
-        path: the file.
-        options: the parameters of the command, by name.
-        context: of the command.
-
-    Raises:
-        InputError: if it cannot be read, or has something else.
-    """
+    """Read a file of options, each as the command line would write it."""
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -334,13 +334,7 @@ def _tune_again(content: Content, folder: str) -> tuple[str, str] | None:
 
 
 def _repeat(content: Content, changed: Content, output: str) -> str:
-    """Write the command that repeats a tuning with some options changed.
-
-    Args:
-        content: of the tuning or the evaluation, with what `describe_tuning` returns as "tuning".
-        changed: the options.
-        output: the folder of the result.
-    """
+    """Write the command that repeats a tuning, if it is known, with some options changed."""
     if (before := content.get("tuning")) is None:
         return write_command("tune", content, *write_options(changed), "-o", output)
     options = {"plan": before["plan"], **name_method(before["method"], {})}

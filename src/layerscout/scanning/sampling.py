@@ -164,12 +164,7 @@ def draw_sample(context: ScanContext) -> Sampled:
 
 
 def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
-    """Read more and more examples, until a score says that there are enough.
-
-    Args:
-        context: of the scan.
-        decide: the key of that score.
-    """
+    """Read more and more examples, until the score of a key says that there are enough."""
     train, sizes = context.task.train, context.list_sizes()
     # More reading brings enough examples of all classes but these.
     examples = number_examples(train, np.arange(len(train.labels)))

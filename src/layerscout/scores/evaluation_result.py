@@ -86,12 +86,7 @@ class EvaluationResult:
 
 
 def _list_errors(table: Mapping[str, Any], logits: np.ndarray) -> list[dict[str, Any]]:
-    """List the wrong predictions that a model is surest of; see `EvaluationResult.errors`.
-
-    Args:
-        table: the columns of `predictions.parquet`, of n texts.
-        logits: of the same, (n, K).
-    """
+    """List the wrong predictions that a model is surest of; see `EvaluationResult.errors`."""
     sure = find_certainty(logits)
     known = ("split", "text", "text_pair", "label", "prediction")
     names = [name for name in known if name in table]

@@ -173,16 +173,7 @@ def _train_stage(
 ) -> Stage:
     """Train the blocks on some rows, and read what the head is given of all of them.
 
-    Args:
-        tuning: what it starts from.
-        rated: the plan.
-        labelled: all rows.
-        rows: those that it sees.
-        starts: heads that were solved before.
-        run: with its learning rate and seed; it gets what the steps come to.
-        hooks: what is shown and written.
-        name: of its snapshots.
-        place: which of the stages it is, from 1.
+    The run gets what the steps come to; `place` counts the stages from 1.
     """
     rate, until = run.learning_rate, next(hooks.deadlines)
     assert rate is not None, "it is trained"

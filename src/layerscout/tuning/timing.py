@@ -87,12 +87,7 @@ def time_work(tuning: Tuning, rated: RatedPlan, running: RunOptions) -> Speed:
 
 
 def _time_forward(tuning: Tuning, flops: float) -> Speed:
-    """Time some batches of all rows forward.
-
-    Args:
-        tuning: of the rows.
-        flops: of all that is to be done.
-    """
+    """Time some batches of all rows forward; `flops` are of all that is to be done."""
     encoder, tokens = tuning.encoder, tuning.training.tokens + tuning.validation.tokens
     pooling = "mean" if tuning.form is None else find_form(tuning).pooling
     batches = encoder.batches(tokens)

@@ -44,7 +44,6 @@ HOMES = {
     "onnxruntime": {"models"},
     "peft": {"models"},
     "platformdirs": {"states.store"},
-    "psutil": {"cli.threads"},
     "pyarrow": {"data"},
     "pydantic": {"studies"},
     "ray": {"cluster"},

@@ -57,7 +57,7 @@ def compare(
         from layerscout import comparing
         from layerscout.models import Encoder
 
-        machine.settle_threads(quiet=printing.quiet)
+        machine.settle_threads()
         encoders = [
             Encoder.load(model, device=machine.device, precision=machine.precision)
             for model in models

@@ -71,7 +71,7 @@ def evaluate(
         # Heavy imports come after what may be refused.
         from layerscout import evaluating
 
-        machine.settle_threads(quiet=printing.quiet)
+        machine.settle_threads()
     with interruptible():
         result = evaluating.evaluate(
             model,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerscout.cli.threads import advise_threads, limit_threads
+from layerscout.cli.threads import limit_threads
 from layerscout.errors import DiskError, InputError, UnfinishedError, escape_controls
 from layerscout.plans import COUNT, Options, option
 
@@ -112,16 +112,10 @@ class Machine(Options):
     threads: int | None = option(None, COUNT, shown="one per core")
     """Number of CPU threads."""
 
-    def settle_threads(self, *, quiet: bool) -> None:
-        """Limit the threads; if all are taken, advise fewer where other processes need cores."""
-        from layerscout.models import resolve_device
-
+    def settle_threads(self) -> None:
+        """Limit the threads, if that was asked for."""
         if self.threads is not None:
             limit_threads(self.threads)
-            return
-        here = resolve_device(self.device).type == "cpu"
-        if here and not quiet and (advice := advise_threads()):
-            typer.echo(f"layerscout: {advice}", err=True)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def predict(
     with loading(quiet):
         from layerscout import predicting
 
-        machine.settle_threads(quiet=quiet)
+        machine.settle_threads()
     with interruptible():
         result = predicting.predict(
             model,

@@ -76,7 +76,7 @@ def scan(
 
         encoder: Encoder | str = model
         if not on_cluster:
-            machine.settle_threads(quiet=printing.quiet)
+            machine.settle_threads()
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
         result = scanning.scan(

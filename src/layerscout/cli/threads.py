@@ -1,4 +1,4 @@
-"""How many threads compute, and whether other processes leave cores for them."""
+"""How many threads compute, and how they wait for each other."""
 
 from __future__ import annotations
 
@@ -31,22 +31,3 @@ def limit_threads(threads: int) -> None:
     os.environ.update(dict.fromkeys(VARIABLES, str(threads)))
     torch.set_num_threads(threads)
     threadpool_limits(threads)
-
-
-def advise_threads() -> str:
-    """Say in a sentence that other processes need the cores; "" if they leave enough.
-
-    It watches the cores for a tenth of a second, in which the caller should do nothing.
-    """
-    import psutil
-    import torch
-
-    cores = psutil.cpu_percent(interval=0.1, percpu=True)
-    busy = sum(cores) / 100
-    free = max(1, round(len(cores) - busy))
-    if free >= torch.get_num_threads():
-        return ""
-    return (
-        f"other processes keep {busy:.1f} of {len(cores)} cores busy; --threads {free} may be "
-        "faster"
-    )

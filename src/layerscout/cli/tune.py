@@ -109,7 +109,7 @@ def tune(
         from layerscout.states import is_first_process
 
         formats = _check_publishing(running, request)
-        machine.settle_threads(quiet=printing.quiet)
+        machine.settle_threads()
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None
     with interruptible(output / "snapshots"):

@@ -125,7 +125,9 @@ def test_the_tables_of_another_study_are_not_lost(run, mine, write, tmp_path):
     assert tables == ["01-another.md", "01-another.tex"]  # those of the other recipe are gone
 
 
-def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path):
+def test_a_dry_run_lists_and_runs_nothing(run, mine, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscout.studies.estimates._SECONDS", 0.0)  # of timing, each time
+
     def dry(*options):
         return run("study", mine, "-o", tmp_path / "out", "--dry-run", *options)
 

@@ -141,7 +141,7 @@ def _mark(sets: Iterable[Iterable[Any]], labels: Iterable[Any]) -> np.ndarray:
 def _read_predictions(path: Path) -> pd.DataFrame | None:
     """Read the predictions of the model without edits; None if the file is missing.
 
-    Files of earlier versions hold one split and do not name it.
+    Those of `evaluate` are of validation rows and do not say so.
     """
     import pandas as pd
 

@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from layerscout.scores.table import SCORES
 from layerscout.studies import Mean, average, correlate_values, format_rounded, select_rows
 
 # A difference of a metric within which two are near each other, and below which one does not help.
 NEAR, NO_HELP = 0.05, 0.02
+# Below this a difference of a metric does not matter: one point.
+MARGIN = 0.01
 
 # What most means are taken over.
 PAIRS = "pairs of model and task"
 
 HELD, NOT_HELD, UNCLEAR = "held", "not held", "unclear"
+NO_EFFECT = "no effect"
 
 
 # --- What a claim is judged by -------------------------------------------------------------------
@@ -40,6 +44,18 @@ def above(found: Mean, limit: float = 0.0) -> str:
     if found.low is None or found.high is None:
         return UNCLEAR
     return HELD if found.low > limit else NOT_HELD if found.high < limit else UNCLEAR
+
+
+def matters(found: Mean) -> str:
+    """Judge whether a difference of a metric is above 0, unless it is too small to matter.
+
+    It is if two one-sided tests at 5 % find it within `MARGIN`: its 90 % interval is.
+    """
+    if found.error is not None:
+        reach = float(stats.t.ppf(0.95, found.n - 1)) * found.error
+        if abs(found.mean) + reach <= MARGIN:
+            return NO_EFFECT
+    return above(found)
 
 
 def near(found: Mean, reach: float = NEAR) -> str:
@@ -196,17 +212,17 @@ def strategies(frame: pd.DataFrame) -> Iterator[Claim]:
         (
             "1 to 3 blocks at ℓ* beat as many top blocks (head on top)",
             [(f"best-down:{k}@top", f"top:{k}") for k in few],
-            above,
+            matters,
         ),
         (
             "1 to 3 blocks at ℓ* beat as many top blocks (head at ℓ*)",
             [(f"best-down:{k}@best", f"top:{k}") for k in few],
-            above,
+            matters,
         ),
         (
             "with these, the head on top beats the head at ℓ*",
             [(f"best-down:{k}@top", f"best-down:{k}@best") for k in few],
-            above,
+            matters,
         ),
         (f"best-up is near full fine-tuning (±{NEAR})", [("best-up", "full")], near),
         (f"(1, ℓ*, ℓ*) is near full fine-tuning (±{NEAR})", [("best-down:all@best", "full")], near),
@@ -231,7 +247,7 @@ def middle(frame: pd.DataFrame) -> Iterator[Claim]:
     ]
     if (one := gain(frame, pairs)) is not None:
         text = f"difference {told(one, f'{PAIRS} where the two differ')}"
-        yield Claim("blocks at ℓ* beat blocks at the middle state", above(one), text)
+        yield Claim("blocks at ℓ* beat blocks at the middle state", matters(one), text)
 
 
 def deberta(frame: pd.DataFrame) -> Iterator[Claim]:
@@ -682,21 +698,25 @@ class Evidence:
     Attributes:
         judge: reads its values.
         both: whether both encoders are read, or the demo's alone.
+        pairs: whether its claims are about pairs of a model and a task, whichever they are.
         measures: how those begin that are kept.
     """
 
     judge: Callable[[pd.DataFrame], Iterator[Claim]]
     both: bool = False
+    pairs: bool = False
     measures: tuple[str, ...] = ("metric", "share", "probe")
 
 
 RATIO = ("best:", "pearson:", "variability_ratio")
 STUDIES: Mapping[str, Evidence] = {
-    "xie2022-scores": Evidence(scores, both=True, measures=(*RATIO, "probe")),
-    "xie2022-pooling": Evidence(pooling, both=True, measures=("smoothness:", "variability_ratio")),
-    "xie2022-table6": Evidence(strategies, both=True),
-    "xie2022-table7": Evidence(adapters),
-    "xie2022-middle": Evidence(middle, both=True),
+    "xie2022-scores": Evidence(scores, both=True, pairs=True, measures=(*RATIO, "probe")),
+    "xie2022-pooling": Evidence(
+        pooling, both=True, pairs=True, measures=("smoothness:", "variability_ratio")
+    ),
+    "xie2022-table6": Evidence(strategies, both=True, pairs=True),
+    "xie2022-table7": Evidence(adapters, pairs=True),
+    "xie2022-middle": Evidence(middle, both=True, pairs=True),
     "xie2022-deberta": Evidence(deberta, measures=("metric", *RATIO, "probe")),
     "xie2022-table10": Evidence(
         costs, measures=("train_seconds", "inference_share", "parameters", "trainable")

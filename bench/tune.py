@@ -436,77 +436,6 @@ def disk(bench: Bench) -> Section:
 
 
 # What any program imports that loads a model: `transformers` alone imports next to nothing.
-BARE = "import torch; from transformers import BertModel"
-# Imports, loading and one pass over a column of texts.
-ONE_PASS = """
-import sys
-import pandas as pd
-from layerscout.models import Encoder
-encoder = Encoder.load(sys.argv[1])
-tokens = encoder.tokenize(pd.read_parquet(sys.argv[2])["text"].tolist())
-for rows in encoder.batches(tokens):
-    encoder.pool(tokens, rows)
-"""
-
-
-def solving(model: str, shared: Path, size: Size, folder: Path) -> Section:
-    """Time `tune --plan head:best` as a whole, from nothing and from kept states."""
-    table, out = folder / "texts.parquet", folder / "out"
-    rest = [str(table), "--plan", "head:best", "-q", "--overwrite", "-o", str(out)]
-    tune = [*LAYERSCOUT, "tune", model, *rest]
-    little = [*LAYERSCOUT, "tune", str(shared / "models" / "all-MiniLM-L6-v2"), *rest]
-    work: dict[str, list[float]] = {}
-
-    def run(name: str, command: Sequence[str]) -> None:
-        before = os.times()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        after = os.times()
-        spent = after.children_user + after.children_system
-        work.setdefault(name, []).append(spent - before.children_user - before.children_system)
-
-    def run_anew(name: str, command: Sequence[str]) -> None:
-        clear_cache()
-        run(name, command)
-
-    def write(name: str, examples: int) -> str:
-        task = ls.Task.load(shared / "data" / name)
-        split = drawn(task, examples)
-        labels = [task.labels[label] for label in split.labels]
-        pd.DataFrame({"text": split.texts, "label": labels}).to_parquet(table)
-        return f"{name}, {len(split):,} texts, {len(task.labels)} classes"
-
-    lines = []
-    for name, examples in (("sst2", size.examples), ("clinc150", max(500, 2 * size.examples))):
-        written = write(name, examples)
-        work.clear()
-        seconds = in_turns(
-            size.trainer if name == "sst2" else 1,
-            {
-                "pass": lambda: run("pass", [sys.executable, "-c", ONE_PASS, model, str(table)]),
-                "anew": lambda: run_anew("anew", tune),
-                "kept": lambda: run("kept", tune),
-            },
-            uncounted=0,
-        )
-        result = json.loads((out / "result.json").read_text())["seconds"]
-        lines.append(
-            f"{written}: imports and one pass "
-            f"{statistics.median(seconds['pass']):.1f} s; `tune --plan head:best` "
-            f"{ratio(seconds['anew'], seconds['pass'])} times that, "
-            f"{ratio(work['anew'], work['pass'])} by the processor's time (target: at most 1.15); "
-            f"from kept states {statistics.median(seconds['kept']):.1f} s, "
-            f"{statistics.median(work['kept']):.1f} s of the processor (target: 5 s), of which "
-            f"solving takes {result['train']:.1f} s (target: less than the pass)."
-        )
-    written, bare = write("sst2", FEW), [sys.executable, "-c", BARE]
-    works = {"bare": lambda: run("bare", bare), "few": lambda: run_anew("few", little)}
-    in_turns(size.trainer, works, uncounted=0)
-    bare_seconds, few_seconds = (statistics.median(work[name]) for name in works)
-    lines.append(
-        f"{written}, MiniLM: {few_seconds:.1f} s of the processor, where importing torch and the "
-        f"class of a model takes {bare_seconds:.1f} s (target: at most 2 s more)."
-    )
-    return Section("Heads that are solved", "\n\n".join(lines))
 
 
 def timing(models: Sequence[str], shared: Path, folder: Path) -> Section:
@@ -661,7 +590,6 @@ def folding(shared: Path, plans: Sequence[str]) -> Section:
 
 def main() -> None:
     parser = options(__doc__ or "")
-    parser.add_argument("--solved", metavar="MODEL")
     parser.add_argument("--times", metavar="MODEL", help="beside MiniLM")
     parser.add_argument("--predict", type=int, metavar="ROWS", help="beside the pipeline")
     parser.add_argument("--folds", nargs="+", metavar="PLAN", help="beside tunings apart")
@@ -671,13 +599,11 @@ def main() -> None:
     split = drawn(ls.Task.load(arguments.shared / "data" / "sst2"), size.examples)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LAYERSCOUT_CACHE"] = str(Path(folder) / "cache")
-        if arguments.solved or arguments.times or arguments.predict or arguments.folds:
+        if arguments.times or arguments.predict or arguments.folds:
             if arguments.folds:
                 section = folding(arguments.shared, arguments.folds)
             elif arguments.predict:
                 section = predicting(arguments.shared, size, arguments.predict, Path(folder))
-            elif arguments.solved:
-                section = solving(arguments.solved, arguments.shared, size, Path(folder))
             else:
                 models = str(arguments.shared / "models" / "all-MiniLM-L6-v2"), arguments.times
                 section = timing(models, arguments.shared, Path(folder))

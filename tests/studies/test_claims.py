@@ -57,6 +57,33 @@ def test_verdicts_go_by_the_interval(values, verdict, near):
     assert claims.near(average(values)) == near
 
 
+def test_a_difference_within_the_margin_has_no_effect():
+    small, wide = [0.001, 0.003, 0.004, 0.002], [-0.03, 0.04, 0.001, 0.0]
+    assert claims.matters(average(small)) == claims.NO_EFFECT  # although all of them are above 0
+    assert claims.matters(average(wide)) == claims.UNCLEAR
+    assert claims.matters(average([value + 0.02 for value in small])) == claims.HELD
+    # Of the ends at 90 and 95 %, 0.0092 and 0.0106, the first alone is within a point.
+    edge = average([0.0, 0.0061, 0.0061, 0.008])
+    assert edge.high > claims.MARGIN and claims.matters(edge) == claims.NO_EFFECT
+    assert claims.matters(average([0.002])) == claims.UNCLEAR
+
+
+def test_pairs_of_several_folders_are_judged_together():
+    one, more = results.BASE_KEPT, results.MORE_KEPT
+    [alone, both] = (
+        next(c for c in results.claims(*some) if c.text.startswith("ν predicts probing: "))
+        for some in ((one,), (one, more))
+    )
+    counts = [int(c.numbers.split("(")[1].split(" pairs")[0]) for c in (alone, both)]
+    new = results.kept("xie2022-scores", more)
+    new = new[new["measure"] == "pearson:variability_ratio"]
+    assert counts[1] == counts[0] + len(new[["model", "task"]].drop_duplicates())
+    # A claim that is about curves of one model has no verdict on several.
+    assert {c.recipe for c in results.claims(one, more)} <= {
+        name for name, evidence in claims.STUDIES.items() if evidence.pairs
+    }
+
+
 def test_verdicts_of_cases():
     assert claims.everywhere([True, True]) == claims.HELD
     assert claims.everywhere([False, False]) == claims.NOT_HELD

@@ -6,8 +6,10 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pandas as pd
 import pytest
 
+import layerscout as ls
 from layerscout.cluster import Cluster, run_on_cluster
 from layerscout.errors import InputError, LayerscoutError
 from layerscout.scanning import scan
@@ -150,6 +152,28 @@ def test_results_come_in_order_where_that_matters(machines):
         assert sorted(run_on_cluster(cluster, slow_at_first, range(4), cpus=1)) == [0, 1, 2, 3]
 
 
+@pytest.mark.whole
+def test_few_items_are_taken_before_their_results_are(machines):
+    taken = []
+    with Cluster().join() as cluster:
+        found = run_on_cluster(cluster, abs, map(lambda n: taken.append(n) or n, range(99)), cpus=1)
+        assert next(found) == 0 and len(taken) < 20
+        assert sum(1 for _ in found) == 98
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("machines")
+def test_rows_are_predicted_as_on_one_machine(tiny, reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscout.predicting.run.CHUNK", 5)
+    ls.tune(tiny, reviews, "head:2", progress=False).save(tmp_path / "out")
+    for name, cluster in (("local", None), ("ray", Cluster(cpus=1))):
+        output = tmp_path / f"{name}.csv"
+        ls.predict(tmp_path / "out", reviews, output, cluster=cluster, progress=False)
+    local, spread = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("local", "ray"))
+    pd.testing.assert_frame_equal(spread, local, rtol=1e-4)
+    assert len(local) > 10
+
+
 def dying():
     """Return work that kills its process; a nested function travels without its module."""
 
@@ -209,6 +233,6 @@ def test_a_machine_that_dies_leaves_a_scan_as_it_is(tiny, tmp_path, machines, mo
             if number == 0:  # while the other machine reads
                 machines.remove_node(mortal, allow_graceful=False)
 
-    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", spread_until_one_dies)
+    monkeypatch.setattr("layerscout.cluster.run_on_cluster", spread_until_one_dies)
     assert scan(str(tiny), folder, **options).scores == whole.scores
     assert not mortal.any_processes_alive()

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +25,9 @@ RETRIES = 5
 
 # Default cores of a task; small batches gain little from more.
 CORES = 4
+
+# Tasks that are sent for each one that the machines have room for; what waits is held in memory.
+AHEAD = 4
 
 # The smallest share of an accelerator that Ray can assign.
 LEAST_SHARE = 0.0001
@@ -110,6 +115,18 @@ class Cluster:
         finally:
             ray.shutdown()
 
+    @contextmanager
+    def spread(self) -> Iterator[tuple[Callable[..., Generator[Any]], str]]:
+        """Join the cluster; yield what works on items there, in their order, and the device.
+
+        Raises:
+            InputError: as `join`.
+        """
+        with self.join() as ray:
+            gpus = self.gpus_of_task(ray)
+            device = "cpu" if gpus == 0 and self.device == "auto" else self.device
+            yield partial(run_on_cluster, ray, cpus=self.cpus, gpus=gpus, in_order=True), device
+
     def gpus_of_task(self, ray: Any) -> float:
         """Return the accelerators of a task: by default one, or what the machines have of one."""
         if self.gpus is not None:
@@ -140,8 +157,9 @@ def run_on_cluster(
 ) -> Generator[Result]:
     """Run a task for each item on the machines of a cluster; yield the results.
 
-    A task whose machine dies runs again on another one. Close the generator when no more results
-    are needed (`contextlib.closing`): that cancels the other tasks.
+    A task whose machine dies runs again on another one. No more items are taken than keep the
+    machines busy, so that few are in memory at a time. Close the generator when no more results are
+    needed (`contextlib.closing`): that cancels the other tasks.
 
     Args:
         ray: from `Cluster.join`.
@@ -159,8 +177,16 @@ def run_on_cluster(
     here, shared = str(Path.cwd()), ray.put(work)
     free = ray.available_resources()
     busy = free.get("CPU", 0) < cpus or free.get("GPU", 0) < gpus
-    waiting = deque(remote.remote(shared, item, here, cpus) for item in items)
+    waiting: deque[Any] = deque()
+    rest = iter(items)
+
+    def send() -> None:
+        room = AHEAD * _count_places(ray, cpus, gpus) - len(waiting)
+        for item in islice(rest, max(room, 0)):
+            waiting.append(remote.remote(shared, item, here, cpus))
+
     try:
+        send()
         if busy and waiting:
             with announce_waiting(
                 "the cores or GPUs of the Ray cluster were all in use, so its first result may "
@@ -176,6 +202,7 @@ def run_on_cluster(
             # The cluster keeps a result in memory as long as anything here refers to it: without
             # the last reference, the sums of a scan are freed as they are merged.
             yield _fetch_result(ray, waiting.popleft())
+            send()
     finally:
         if ray.is_initialized():  # or cancelling would start a cluster
             for task in waiting:
@@ -205,6 +232,12 @@ def _machines(ray: Any) -> list[tuple[int, float]]:
     """Return the cores and accelerators of each machine of a cluster."""
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [(int(resources.get("CPU", 0)), float(resources.get("GPU", 0))) for resources in alive]
+
+
+def _count_places(ray: Any, cpus: int, gpus: float) -> int:
+    """Return how many tasks the machines of a cluster have room for; a new one counts at once."""
+    room = [min(cores // cpus, int(has / gpus) if gpus else cores) for cores, has in _machines(ray)]
+    return max(1, sum(room))
 
 
 def _settle_cores(ray: Any, cpus: int | None, gpus: float) -> int:

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import pickle
 import signal
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +22,9 @@ from transformers import BertForSequenceClassification, pipeline
 import layerscout as ls
 from conftest import start, whole_only
 from inputs import as_csv, as_jsonl, expect_refused, parquet
+from layerscout.cluster import Cluster
 from layerscout.predicting import run as running
+from layerscout.predicting.cluster import find_logits
 from telling import numbers_task
 from tiny import SENTENCES, tiny_checkpoint
 from tuned import cheaply, choices_task, task_of
@@ -409,6 +413,45 @@ def test_a_run_that_was_stopped_goes_on(model, run, tmp_path, monkeypatch):
     stop = 9
     code, _, errors = run("predict", model, source, "-q", "-o", out)
     assert code == 0 and "have changed since" in errors and len(computed) == 8
+
+
+def test_a_cluster_writes_what_one_machine_does_and_goes_on(model, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "CHUNK", 2)
+    source, out = tmp_path / "x.csv", tmp_path / "out.csv"
+    source.write_text(as_csv(COLUMNS))
+    assert run("predict", model, source, "-q", "-o", tmp_path / "whole.csv")[0] == 0
+    sent, shown, stop = [], [], 2
+
+    @contextmanager
+    def spread(_):
+        def work(find, asked):
+            for one in asked:
+                if one is not None and len(sent) == stop:
+                    raise KeyboardInterrupt
+                sent.extend([] if one is None else [len(one[0])])
+                yield pickle.loads(pickle.dumps(find))(one)
+
+        yield work, "cpu"
+
+    monkeypatch.setattr("layerscout.cluster.Cluster.spread", spread)
+    ray = ("predict", model, source, "-q", "-o", out, "--backend", "ray")
+    assert run(*ray)[0] == 130 and not out.exists()
+    stop = 9
+
+    def show(stage, done, total, note):
+        shown.append((done, total))
+
+    ls.predict(model, source, out, cluster=Cluster(), progress=show)
+    assert sent == [2, 2, 2, 1] and shown == [(2, 7), (4, 7), (6, 7), (7, 7)]
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    for refused in (("--precision", "auto"), ("--threads", 1)):
+        code, _, errors = run(*ray, *refused)
+        assert code == 2 and refused[0] in errors
+
+
+def test_a_machine_with_another_model_is_refused(model):
+    there = (model, None, "float32", None)
+    expect_refused("has another model at", find_logits, "0", "cpu", there, (["a cat"], None))
 
 
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")

@@ -38,7 +38,7 @@ def parts(monkeypatch):
 
     monkeypatch.setattr(Cluster, "join", lambda _: nullcontext())
     monkeypatch.setattr(Cluster, "gpus_of_task", lambda *_: 0)
-    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
+    monkeypatch.setattr("layerscout.cluster.run_on_cluster", run)
     return rows
 
 
@@ -138,7 +138,7 @@ def test_a_cluster_whose_cache_is_not_seen_here_is_told(tiny, tmp_path, parts, m
             shutil.rmtree(os.environ["LAYERSCOUT_CACHE"])
             yield sent
 
-    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
+    monkeypatch.setattr("layerscout.cluster.run_on_cluster", run)
     _, whole = shards(tmp_path / "shards", "jsonl", [100])
     options = {"scores": "h_score", "cluster": Cluster(), "progress": False}
     with pytest.raises(InputError, match="must be visible here.*LAYERSCOUT_CACHE"):
@@ -162,7 +162,7 @@ def test_machines_that_settle_on_other_precisions_are_told(tiny, tmp_path, parts
         finally:
             closed.append(True)
 
-    monkeypatch.setattr("layerscout.scanning.cluster.run_on_cluster", run)
+    monkeypatch.setattr("layerscout.cluster.run_on_cluster", run)
     with pytest.raises(InputError, match="chose bfloat16, float32 on different ones"):
         scan(str(tiny), whole, cluster=Cluster(), scores=SUMS, precision="auto", progress=False)
     assert closed == [True], "other machines go on"

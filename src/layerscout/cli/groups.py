@@ -157,8 +157,12 @@ class Placement:
         if self.backend != "ray" and given:
             raise InputError(f"--{given[0]} requires --backend ray; add it, or leave this out")
 
-    def cluster(self, device: str) -> Cluster:
-        """Describe the cluster that is asked for."""
+    def cluster(self, device: str, threads: int | None = None) -> Cluster | None:
+        """Describe the cluster that is asked for, if one is; its tasks set their own threads."""
+        if self.backend != "ray":
+            return None
+        if threads is not None:
+            raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
         from layerscout.cluster import Cluster
 
         return Cluster(self.address, self.cpus, self.gpus, device)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from layerscout.cli.console import loading, say, warn
-from layerscout.cli.groups import Machine, Quiet, interruptible
+from layerscout.cli.groups import Machine, Placement, Quiet, interruptible
 from layerscout.plans import PredictRequest
 
 
@@ -49,9 +49,11 @@ def predict(
         ),
     ] = None,
     machine: Machine,
+    placement: Placement,
     quiet: Quiet = False,
 ) -> None:
     """Predict with a tuned MODEL: write the rows of TEXTS with their classes and probabilities."""
+    cluster = placement.cluster(machine.device, machine.threads)
     with loading(quiet):
         from layerscout import predicting
 
@@ -63,6 +65,7 @@ def predict(
             output,
             request=request,
             base=base,
+            cluster=cluster,
             device=machine.device,
             precision=machine.precision,
             progress=not quiet,

@@ -31,7 +31,6 @@ from layerscout.cli.groups import (
     interruptible,
 )
 from layerscout.cli.options import Config
-from layerscout.errors import InputError
 from layerscout.plans import ScanRequest
 
 FILES = ("scan.json", "scan.html")
@@ -64,9 +63,7 @@ def scan(
     printing: Printing,
 ) -> None:
     """Score every layer of MODEL on DATA without training, and find the best one."""
-    limit, on_cluster = caching.bytes, placement.backend == "ray"
-    if on_cluster and machine.threads is not None:
-        raise InputError("--threads cannot be combined with --backend ray; use --cpus N")
+    limit, cluster = caching.bytes, placement.cluster(machine.device, machine.threads)
     with interruptible(), loading(printing.quiet):
         check_outputs(output, *FILES, plot=plot)
         task = columns.load(data, request.seed)
@@ -75,7 +72,7 @@ def scan(
         from layerscout.models import Encoder
 
         encoder: Encoder | str = model
-        if not on_cluster:
+        if cluster is None:
             machine.settle_threads()
             encoder = Encoder.load(model, device=machine.device, precision=machine.precision)
     with interruptible():
@@ -84,7 +81,7 @@ def scan(
             task,
             request=request,
             checkpoints=checkpoints or (),
-            cluster=placement.cluster(machine.device) if on_cluster else None,
+            cluster=cluster,
             precision=machine.precision,
             cache_limit=limit,
             progress=not printing.quiet,

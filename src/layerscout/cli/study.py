@@ -247,13 +247,13 @@ def _run(
     with interruptible():
         from layerscout import studies
 
-        on_cluster = placement.backend == "ray"
+        cluster = placement.cluster(options.device)
         result = studies.study(
             recipe,
             folder,
             data=options.data,
             device=options.device,
-            backend=studies.Ray(placement.cluster(options.device)) if on_cluster else None,
+            backend=None if cluster is None else studies.Ray(cluster),
             retry_failed=options.retry_failed,
             cache_limit=limit,
             progress=not printing.quiet,

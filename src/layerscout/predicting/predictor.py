@@ -179,12 +179,11 @@ class Predictor:
         return np.split(values, np.cumsum([len(_split(text)) for text in texts])[:-1])
 
     def fingerprint(self) -> str:
-        """Hash all that logits depend on besides the texts: weights, tokenizer and versions."""
+        """Hash all that logits depend on besides texts and precision: weights and versions too."""
         about = {
             "config": self.model.config.to_dict(),
             "tokenizer": self.encoder.tokenizer.backend_tokenizer.to_str(),
-            "settings": [self.kind, self.max_length, self.encoder.precision],
-            "device": self.encoder.device.type,
+            "settings": [self.kind, self.max_length],
             "versions": [version(name) for name in ("layerscout", "torch", "transformers")],
         }
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())

@@ -6,9 +6,11 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -38,15 +40,20 @@ from layerscout.files import (
 )
 from layerscout.models import Precision
 from layerscout.plans import PredictRequest, add_options, options_of, resolve_request
+from layerscout.predicting.cluster import Asked, Loading, find_logits
 from layerscout.predicting.predictor import Predictor, check_kind, find_model, find_shares, load
 from layerscout.progress import Show, log_warnings, say, show_progress
 
 if TYPE_CHECKING:
+    from layerscout.cluster import Cluster
     from layerscout.plans import PredictOptions
 
 # Rows that are sorted by length together, and kept when a run is stopped: below a minute of a base
 # model on two cores.
 CHUNK = 2048
+
+# What finds the logits of chunks, in their order.
+Find = Callable[[Iterable[Asked]], Generator[np.ndarray | None]]
 
 # What is no word on a line of CoNLL.
 NO_WORD = re.compile(r"\A\s*\Z|[\t\r\n]")
@@ -77,6 +84,7 @@ def predict(
     *,
     request: PredictRequest | None = None,
     base: str | Path | None = None,
+    cluster: Cluster | None = None,
     device: str = "auto",
     precision: Precision = "float32",
     progress: bool | Show = True,
@@ -95,6 +103,7 @@ def predict(
             for CSV on standard output. By default a file beside the texts, which must be new.
         request: the options as one value, in place of `options`.
         base: as for `layerscout.load`.
+        cluster: whose machines share the rows; they load the model by its name.
         device: as for `Encoder.load`.
         precision: as for `Encoder.load`.
         progress: as for `layerscout.evaluate`.
@@ -106,33 +115,47 @@ def predict(
     """
     request = resolve_request(PredictRequest, request, options)
     path = _choose_output(texts, output)
-    predictor = load(model, base, device=device, precision=precision, max_length=request.max_length)
+    loading: Loading = (model, base, precision, request.max_length)
+    predictor = _load(loading, device, cluster)
     before = _read_settings(model)
     rows = open_texts(texts, predictor.kind, before=before, **_of_reading(request))
     suffix = ".csv" if path is None else path.suffix.lower()
     names, schema, total, warnings = _survey(rows, predictor, request, suffix)
     warnings += _compare_pairs(before, rows)
-    kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor)
+    computed = predictor.encoder.precision if cluster is None else precision
+    kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor, computed)
     started = perf_counter()
     with (
         show_progress(progress) as show,
         _opening(path) as file,
         writing_rows(file, suffix, names, schema) as write,
+        _spreading(cluster, predictor, loading) as find,
     ):
         advance = _follow_rows(show, total)
-        for number, chunk in enumerate(rows.read(CHUNK)):
-            place = kept.locate(number, chunk)
-            if (logits := _read_logits(place)) is None:
-                logits = predictor.find_logits(chunk.texts, chunk.pairs, lambda n: advance(n, n))
-                _keep_logits(place, logits)
-            else:
-                advance(len(chunk), 0)
+        for chunk, logits in _find_logits(rows.read(CHUNK), kept, predictor, find, advance):
             added = _tabulate(predictor, request, chunk.texts, logits)
             words = {rows.templates[0].written: chunk.texts} if suffix == ".conll" else {}
             write(chunk.table, words | added)
     kept.remove()
     log_warnings(__name__, warnings)
     return Predictions(path, total, perf_counter() - started, tuple(warnings))
+
+
+def _load(loading: Loading, device: str, cluster: Cluster | None) -> Predictor:
+    """Load the model; where a cluster runs it, it is here only to say what will be written.
+
+    Raises:
+        InputError: if it cannot be loaded, or machines might differ in precision.
+    """
+    model, base, precision, longest = loading
+    if cluster is None:
+        return load(model, base, device=device, precision=precision, max_length=longest)
+    if precision == "auto":
+        raise InputError(
+            "machines of a cluster may differ in the precision that suits them, got --precision "
+            "auto; name one, or leave it out"
+        )
+    return load(model, base, device="cpu", max_length=longest)
 
 
 def _of_reading(request: PredictRequest) -> dict[str, Any]:
@@ -269,6 +292,50 @@ def _tabulate(
 
 
 @contextmanager
+def _spreading(
+    cluster: Cluster | None, predictor: Predictor, loading: Loading
+) -> Iterator[Find | None]:
+    """Join a cluster, if there is one; yield what finds logits on its machines."""
+    if cluster is None:
+        yield None
+        return
+    with cluster.spread() as (run, device):
+        yield partial(run, partial(find_logits, predictor.fingerprint(), device, loading))
+
+
+def _find_logits(
+    chunks: Iterable[Texts],
+    kept: Kept,
+    predictor: Predictor,
+    find: Find | None,
+    advance: Callable[[int, int], None],
+) -> Iterator[tuple[Texts, np.ndarray]]:
+    """Yield chunks with their logits: those kept, and others found here or on a cluster."""
+    sent: deque[tuple[Texts, Path | None, np.ndarray | None]] = deque()
+
+    def ask() -> Iterator[Asked]:
+        for number, chunk in enumerate(chunks):
+            place = kept.locate(number, chunk)
+            sent.append((chunk, place, _read_logits(place)))
+            yield (chunk.texts, chunk.pairs) if sent[-1][-1] is None else None
+
+    def find_here(asked: Iterable[Asked]) -> Generator[np.ndarray | None]:
+        for one in asked:
+            yield one and predictor.find_logits(*one, lambda rows: advance(rows, rows))
+
+    with closing((find or find_here)(ask())) as found:
+        for new in found:
+            chunk, place, logits = sent.popleft()
+            if logits is None:
+                assert new is not None, "it was asked for"
+                logits = new
+                _keep_logits(place, logits)
+            if new is None or find is not None:
+                advance(len(chunk), 0 if new is None else len(chunk))
+            yield chunk, logits
+
+
+@contextmanager
 def _opening(path: Path | None) -> Iterator[Path | IO[str]]:
     """Yield what is written into: a file that takes its place once it is whole, or the terminal."""
     if path is None:
@@ -305,21 +372,24 @@ class Kept:
     Attributes:
         folder: of the files; None where nothing is kept.
         fingerprint: of the model.
+        precision: that it computes in.
     """
 
     folder: Path | None = None
     fingerprint: str = ""
+    precision: Precision = "float32"
 
     @classmethod
-    def of(cls, path: Path, predictor: Predictor) -> Kept:
+    def of(cls, path: Path, predictor: Predictor, precision: Precision) -> Kept:
         """Return what is kept for an output."""
-        return cls(path.with_name(f".{path.name}.layerscout-predict"), predictor.fingerprint())
+        folder = path.with_name(f".{path.name}.layerscout-predict")
+        return cls(folder, predictor.fingerprint(), precision)
 
     def locate(self, number: int, chunk: Texts) -> Path | None:
         """Return the file of a chunk; others of its number, of other texts or models, go."""
         if self.folder is None:
             return None
-        content = json.dumps([self.fingerprint, chunk.texts, chunk.pairs])
+        content = json.dumps([self.fingerprint, self.precision, chunk.texts, chunk.pairs])
         name = f"{number:06}-{hashlib.sha256(content.encode()).hexdigest()[:32]}.npy"
         others = [file for file in self.folder.glob(f"{number:06}-*.npy") if file.name != name]
         for other in others:

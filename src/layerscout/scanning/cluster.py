@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from layerscout.cluster import Cluster, run_on_cluster
+from layerscout.cluster import Cluster
 from layerscout.data import Split, join_names
 from layerscout.errors import InputError
 from layerscout.models import Encoder, Precision
@@ -99,10 +99,7 @@ def join_cluster(
         cluster: where the work is done.
         precision: that the machines compute in, as for `Encoder.load`.
     """
-    with cluster.join() as ray:
-        gpus = cluster.gpus_of_task(ray)
-        device = "cpu" if gpus == 0 and cluster.device == "auto" else cluster.device
-        run = partial(run_on_cluster, ray, cpus=cluster.cpus, gpus=gpus, in_order=True)
+    with cluster.spread() as (run, device):
         yield partial(SpreadExtractor, run=run, device=device, precision=precision)
 
 

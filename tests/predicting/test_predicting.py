@@ -134,6 +134,13 @@ def averaging(tmp_path_factory):
     return folder / "model"
 
 
+def test_the_block_that_averages_is_not_run(averaging, monkeypatch):
+    predictor = ls.load(averaging)
+    expected = predictor.predict_proba(TEXTS)
+    monkeypatch.setattr(predictor.model, "forward", None)
+    np.testing.assert_array_equal(predictor.predict_proba(TEXTS), expected)
+
+
 @pytest.mark.parametrize("name", ["model", "averaging"])
 def test_it_says_what_the_pipeline_says(name, request):
     folder = request.getfixturevalue(name)

@@ -6,6 +6,7 @@ from .architecture import (
 )
 from .averaging import (
     can_average as can_average,
+    find_linear_head as find_linear_head,
     make_averaging_classifier as make_averaging_classifier,
     norm_means as norm_means,
 )

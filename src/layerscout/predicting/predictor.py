@@ -18,7 +18,10 @@ from layerscout.errors import InputError
 from layerscout.models import (
     Encoder,
     Precision,
+    Tokens,
+    find_linear_head,
     load_tuned,
+    norm_means,
     read_names,
     read_thresholds,
     view_bytes,
@@ -137,15 +140,30 @@ class Predictor:
         else:
             check_strings((*texts, *(() if pairs is None else pairs)))
             tokens, outputs = self.encoder.tokenize(texts, pairs, max_length=cut), len(texts)
-        answers = Targets(np.zeros(outputs, np.int64), choices, np.arange(outputs))
-        examples = Examples(tokens, answers, None)
-        logits: np.ndarray = predict(self.encoder, self.model, examples, advance).numpy()
+        logits: np.ndarray
+        if self.encoder.averages:
+            logits = self._read_means(tokens, advance)
+        else:
+            answers = Targets(np.zeros(outputs, np.int64), choices, np.arange(outputs))
+            examples = Examples(tokens, answers, None)
+            logits = predict(self.encoder, self.model, examples, advance).numpy()
         if not np.isfinite(logits).all():
             raise InputError(
                 f"the logits of {self.encoder.name} are not finite; use --precision float32, or "
                 "another checkpoint"
             )
         return logits
+
+    def _read_means(self, tokens: Tokens, advance: Callable[[int], None] | None) -> np.ndarray:
+        """Return the logits of a head on the mean, without running the block that averages."""
+        means = np.zeros((len(tokens), self.encoder.model.config.hidden_size), np.float32)
+        for rows in self.encoder.batches(tokens):
+            means[rows] = self.encoder.pool(tokens, rows, "mean-all")[-1].cpu().numpy()
+            if advance is not None:
+                advance(len(rows))
+        weights, bias = (part.double().cpu().numpy() for part in find_linear_head(self.model))
+        logits: np.ndarray = norm_means(means) @ weights.T + bias
+        return logits.astype(np.float32)
 
     def decide(
         self, texts: Sequence[Any], logits: np.ndarray, threshold: float | None = None

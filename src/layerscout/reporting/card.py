@@ -61,7 +61,7 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
         share = content["flops"]["train"] / content["flops"]["full_train"]
         cost = f"{share:.0%} of the FLOPs of full fine-tuning{note_judging(content)}"
         if (content.get("free") or {}).get("kept"):
-            cost += " with the training that was no better"
+            cost += ", training that was no better included"
         return f"{line}, {cost}, {describe_quality(content)}"
     spent, others = (one["seconds"]["trunk"] + one["seconds"]["train"] for one in (content, other))
     full = len(other["plan"]["tuned"]) == other["plan"]["head"] == model["blocks"]

@@ -1,6 +1,7 @@
 """Heads that are solved in place of trained: which, how good, and what is saved of them."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -130,6 +131,11 @@ def test_rows_of_one_text_are_left_out_together(bert):
     assert f"log loss {after['nll']:.3f}" in said
     page = render_result(content)
     assert "of the left-out rows" in page and "mean of a bin (left out)" in page
+    # Rows of one file have one numbering; of two, it is said which.
+    named = re.compile(r">(training|validation) \d+<")
+    assert named.search(page)
+    settings = content["settings"] | {"validation": 0.1}
+    assert not named.search(render_result(content | {"settings": settings}))
 
 
 @pytest.mark.parametrize("labels", [[n % 12 for n in range(24)], list("abab"), [[], ["a"], ["b"]]])

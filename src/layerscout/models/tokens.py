@@ -464,11 +464,11 @@ def warn_of_cut_inputs(
     return [f"{line}; --max-length {min(limit, enough)} reads more of them"]
 
 
-def warn_of_dropped_words(dropped: int, *, what: str = "words") -> list[str]:
+def warn_of_dropped_words(dropped: int) -> list[str]:
     """Warn of labelled words that the tokenizer makes nothing of; nothing where there was none."""
     if not dropped:
         return []
     return [
-        f"{dropped:,} {what} are dropped by the tokenizer, such as empty ones, and are "
+        f"{dropped:,} words are dropped by the tokenizer, such as empty ones, and are "
         "read as its unknown token"
     ]

@@ -374,11 +374,12 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
 def tabulate_errors(content: Mapping[str, Any]) -> Table | None:
     """Tabulate the wrong predictions that the model is surest of."""
     rows = []
+    of_one_file = isinstance(content["settings"].get("validation"), float)
     for one in choose_judged_split(content).get("errors") or ():
         text = " / ".join(one[name] for name in ("text", "text_pair") if name in one)
         sure = format_decimals(one["probability"])
         row = f"{one['row']:,}"
-        if content.get("solved"):  # of any split, which may be a file of its own
+        if content.get("solved") and not of_one_file:  # of any split
             row = f"{one['split']} {row}"
         rows.append([row, one["label"], one["prediction"], sure, text])
     columns = ["Row", "Label", "Predicted", "Probability", "Text"]

@@ -397,11 +397,12 @@ def _warn_of_rounding(tuning: Tuning, first: TunedPlan, reached: float) -> list[
 def _list_warnings(settled: Settled) -> list[str]:
     """List what the reader of the figures should know, each thing once."""
     tuning, tuned = settled.tuning, [*settled.tuned, *filter(None, [settled.training])]
-    warnings, max_length = [], tuning.request.max_length
-    for name, split in (("training", tuning.training), ("validation", tuning.validation)):
-        cut, what = (split.tokens.cut, split.tokens.lengths), f"{name} inputs"
-        warnings += warn_of_cut_inputs(*cut, tuning.encoder, max_length, what=what)
-        warnings += warn_of_dropped_words(split.tokens.dropped, what=f"{name} words")
+    tokens, max_length = (
+        tuning.training.tokens + tuning.validation.tokens,
+        tuning.request.max_length,
+    )
+    warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, tuning.encoder, max_length)
+    warnings += warn_of_dropped_words(tokens.dropped)
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
     if warmup >= steps and tuning.trains:
         warnings.append(

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm, t
 
 from layerscout.plans import choose_head_state
-from layerscout.scanning import find_rivals
+from layerscout.scanning import Forecast, extraction, find_rivals
 from layerscout.scores import Estimate, decide_best, measure_gaps
 
 FOLDS = 20
@@ -64,3 +64,25 @@ def test_a_stop_hides_in_at_most_five_of_a_hundred_what_all_rows_show(within):
                 break
     assert early > 100  # the rule is of use at this size, so the next line can fail
     assert misses <= 0.05 * 300
+
+
+@pytest.mark.parametrize(
+    ("most", "passed", "line"),
+    [
+        (1.0, [(1.0, 10), (5.0, 35)], "reading takes about 16 s"),
+        (9.0, [(1.0, 10), (4.0, 40)], "about 10 s, or 2 min if it has to read every row"),
+        (90.0, [(0.5, 50), (1.0, 100)], "about 1 s, or 2 min if it has to read every row"),
+        (1.0, [(2.0, 40), (5.0, 100)], None),
+    ],
+)
+def test_a_scan_says_once_how_long_it_takes(monkeypatch, capsys, most, passed, line):
+    shown, clock = [], [0.0]
+    monkeypatch.setattr(extraction, "perf_counter", lambda: clock[0])
+    forecast = Forecast(lambda *what: shown.append(what), most)
+    forecast("scoring", 1, 100)  # which says nothing of how fast rows are read
+    for seconds, done in passed * 2:
+        clock[0] = seconds
+        forecast("scanning", done, 100)
+    printed = capsys.readouterr().err
+    assert len(shown) == 1 + 2 * len(passed)
+    assert printed.count("\n") == (line is not None) and (line or "") in printed

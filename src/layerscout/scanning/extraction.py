@@ -15,7 +15,7 @@ import torch
 from layerscout.data import Split
 from layerscout.models import Cut, Encoder, Tokens
 from layerscout.plans import Pooling
-from layerscout.progress import Show, follow_examples
+from layerscout.progress import WAIT_SECONDS, Show, follow_examples, say, write_duration
 from layerscout.states import States, check_limit, fingerprint_encoder, pool_states
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Examples whose pooled states are held until they enter the moments together.
 CHUNK = 512
+
+# Seconds of reading after which it is known how long all of it takes.
+KNOWN_SECONDS = 2.0
 
 # The class ids of some rows, (n,), and the weights of `Moments`.
 Classes = tuple[np.ndarray, torch.Tensor]
@@ -68,6 +71,41 @@ class Extracted:
             tuple(dict.fromkeys(self.warnings + other.warnings)),
             (self.passed[0] + other.passed[0], self.passed[1] + other.passed[1]),
         )
+
+
+@dataclass
+class Forecast:
+    """Progress that says once how long a scan takes, if that is more than some seconds.
+
+    Attributes:
+        show: shows the progress.
+        most: how many times the rows that are read first a scan may have to read.
+        began: when rows were first read, and how much was then done; None before.
+        over: all is said, or there is nothing to say.
+    """
+
+    show: Show
+    most: float = 1.0
+    began: tuple[float, float] | None = None
+    over: bool = False
+
+    def __call__(self, stage: str, done: float, total: float, note: str = "") -> None:
+        """Show it, `done` of `total` in tokens: the longest texts come first."""
+        self.show(stage, done, total, note)
+        # Rows whose states were kept are not read again, and scoring says nothing of reading.
+        if self.over or not stage.startswith("scanning"):
+            return
+        if self.began is None:
+            self.began = perf_counter(), done
+        elapsed, read = perf_counter() - self.began[0], done - self.began[1]
+        if not read or (done < total and elapsed < KNOWN_SECONDS):
+            return
+        self.over = True
+        expected = elapsed * total / read
+        if expected * self.most > WAIT_SECONDS:
+            whole = write_duration(expected * self.most)
+            more = f", or {whole} if it has to read every row" if self.most > 1 else ""
+            say(f"reading takes about {write_duration(expected)}{more}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,10 @@ from sklearn.metrics import f1_score
 from layerscout.scores import (
     SCORES,
     State,
+    average_labels,
     deal_groups,
+    find_rare,
+    find_rare_labels,
     folds,
     majority,
 )
@@ -163,7 +166,32 @@ def test_the_majority_has_the_labels_of_half_of_the_rows():
     assert found.value > found.majority
 
 
-# --- Groups --------------------------------------------------------------------------------------
+# --- Which labels count --------------------------------------------------------------------------
+
+
+def test_labels_need_examples_with_and_without():
+    n = 30
+    Y = np.zeros((n, 5), bool)
+    for k, count in enumerate((0, 1, 8, 22, 29)):
+        Y[:count, k] = True
+    assert find_rare_labels(Y, None, 0) == (0, 1, 4)
+    assert find_rare_labels(Y, None, 8) == (0, 1, 4)
+    assert find_rare_labels(Y, None, 9) == (0, 1, 2, 3, 4)
+    assert find_rare_labels(Y, np.arange(n) // 8, 2) == (0, 1, 2, 4)  # label 2: a single example
+    assert find_rare(Y, None, 100) == ()  # which is of classes
+
+
+def test_an_average_is_over_labels_with_a_value_at_every_state():
+    rows = [None, {0: 1.0, 2: 3.0, 5: None}, {0: 2.0, 2: 6.0, 5: 1.0}]
+    assert average_labels(rows) == ([None, 2.0, 4.0], [0, 2], [5])
+    assert average_labels([{0: None}, {0: 1.0}]) == ([None, None], [], [0])
+    assert average_labels([None, None]) == ([None, None], [], [])
+
+
+def test_scores_label_by_label_refuse_the_matrix():
+    H, Y = examples(0)
+    with pytest.raises(TypeError, match="label by label"):
+        SCORES["knn"].of_state(State(H, Y, deal_groups(Y, 0)))
 
 
 def test_groups_of_labels_and_of_sentences():

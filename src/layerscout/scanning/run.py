@@ -45,7 +45,6 @@ from layerscout.scanning.scoring import (
 )
 from layerscout.scores import (
     SCORES,
-    Labels,
     Score,
     Source,
     against_probe,
@@ -60,9 +59,6 @@ from layerscout.states import DEFAULT_LIMIT
 if TYPE_CHECKING:
     from layerscout.cluster import Cluster
     from layerscout.plans import ScanOptions
-
-# What examples have where that is no class.
-LABELS: Mapping[str, Labels] = {"regression": "numbers", "multi_label_classification": "several"}
 
 # What computes the scores that need more than states; its time is counted under the source.
 WITH_MODEL: Mapping[Source, Callable[[ScanContext, Sampled], dict[str, Score]]] = {
@@ -114,8 +110,8 @@ def scan(
     """
     request = resolve_request(ScanRequest, request, options)
     task = task if isinstance(task, Task) else Task.load(task)
-    labels = LABELS.get(task.kind, "classes")
-    keys = read_score_keys(request.scores or list_usual_scores(labels), labels)
+    numbers = task.kind == "regression"
+    keys = read_score_keys(request.scores or list_usual_scores(numbers=numbers), numbers=numbers)
     if task.validation is None and any(SCORES[key].held_out for key in keys):
         with suppress(InputError):  # the scores that do without are computed all the same
             task = task.hold_out(HELD_OUT, request.seed)

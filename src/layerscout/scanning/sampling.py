@@ -142,9 +142,12 @@ class Sampled:
 def draw_sample(context: ScanContext) -> Sampled:
     """Read the training examples as far as the scores need it: their states, sums or tokens."""
     request, train, size = context.request, context.task.train, context.request.examples
-    keeps = context.select("state", "states", "probes")
+    # Sums over classes do not tell the labels of an example apart.
+    several = context.task.kind == "multi_label_classification"
+    keeps = context.select("state", "states", "probes", *(("moments",) if several else ()))
     grows = size == "auto" and request.per_class is None
-    decide = next((key for key in context.keys if SCORES[key].jackknife), None)
+    decides = (key for key in context.keys if SCORES[key].jackknife)
+    decide = next((key for key in decides if SCORES[key].together or not several), None)
     if keeps and grows and decide is not None:
         return _read_until_decided(context, decide)
     if grows:

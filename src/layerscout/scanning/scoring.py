@@ -20,8 +20,10 @@ from layerscout.scores import (
     Quality,
     Score,
     State,
+    average_labels,
     deal_groups,
     find_rare,
+    find_rare_labels,
     find_separable,
     map_at_once,
     measure_gaps,
@@ -32,8 +34,8 @@ from layerscout.states import States
 # the whole score is refused.
 Entry = Estimate | float | InputError | None
 
-# The entries of a state, by score.
-Row = dict[str, Entry]
+# The entries of a state: by score, and by the label, or the classes left out, of the examples.
+Row = dict[tuple[str, int | tuple[int, ...]], Entry]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,12 @@ class Sample:
         groups = deal_groups(labels, self.seed, examples)
         return replace(self, labels=labels, groups=groups, examples=examples, rows=rows)
 
+    def take_label(self, label: int) -> Sample:
+        """Return the sample with the classes of having a label, 1, or not, 0."""
+        labels = self.labels[:, label].astype(np.int64)
+        groups = deal_groups(labels, self.seed, self.examples)
+        return replace(self, labels=labels, groups=groups, metric=None)
+
 
 def score_entry(key: str, state: State) -> Entry:
     """Compute a score of one state."""
@@ -149,8 +157,10 @@ def score_states(
     """Compute the scores of the sources "moments", "state" and "states".
 
     A score is computed without the classes that have too few examples for it, which its details
-    name, as long as two others are left. One that refuses all the same does not keep the others
-    from being computed: its values are all None, and its details say why.
+    name, as long as two others are left. Where examples have several labels, most scores are means
+    over these, of the classes of having a label or not, without the labels that have too few
+    examples of either, or no value at some state. One that refuses all the same does not keep the
+    others from being computed: its values are all None, and its details say why.
 
     Args:
         states: the kept states.
@@ -165,13 +175,24 @@ def score_states(
     """
     known = known or {}
     of_states = [key for key in keys if SCORES[key].source in ("moments", "state")]
-    rare = {key: find_rare(sample.labels, sample.examples, SCORES[key].fewest) for key in of_states}
-    # The scores of each part of the sample: of all classes but some rare ones.
-    wanted: dict[tuple[int, ...], list[str]] = {}
+    several = sample.labels.dtype.kind == "b"
+    by_label = [key for key in of_states if several and not SCORES[key].together]
+    rare: dict[str, tuple[int, ...]] = {}
+    # The scores of each part of the sample: of a label, or of all classes but the rare ones.
+    wanted: dict[int | tuple[int, ...], list[str]] = {}
+    labels: dict[str, list[int]] = {}
     for key in of_states:
+        find = find_rare_labels if key in by_label else find_rare
+        rare[key] = find(sample.labels, sample.examples, SCORES[key].fewest)
+        if key in by_label:
+            labels[key] = [k for k in range(sample.labels.shape[1]) if k not in rare[key]]
         if key not in known:
-            wanted.setdefault(rare[key], []).append(key)
-    parts = {part: sample.leave_out(part) for part in wanted}
+            for part in labels.get(key, [rare[key]]):
+                wanted.setdefault(part, []).append(key)
+    parts = {
+        part: sample.take_label(part) if isinstance(part, int) else sample.leave_out(part)
+        for part in wanted
+    }
 
     def score_state(s: int) -> Row | None:
         read = sample.read(states, s)
@@ -180,7 +201,7 @@ def score_states(
         entries: Row = {}
         for part, of_part in parts.items():
             state = of_part.state(read)  # which scores share, as they do what they compute of it
-            entries |= {key: score_entry(key, state) for key in wanted[part]}
+            entries |= {(key, part): score_entry(key, state) for key in wanted[part]}
         return entries
 
     rows = []
@@ -191,8 +212,11 @@ def score_states(
     broken = [s for s, row in enumerate(rows) if row is None and s >= sample.first]
     scores = {}
     for key in of_states:
-        computed = (None if row is None else row[key] for row in rows)
-        scores[key] = _score(key, known.get(key) or list(computed), looks, rare[key])
+        if key in by_label:
+            scores[key] = _average_labels(key, rows, labels[key], rare[key])
+        else:
+            computed = (None if row is None else row[key, rare[key]] for row in rows)
+            scores[key] = _score(key, known.get(key) or list(computed), looks, rare[key])
     for key in keys:
         if SCORES[key].source == "states" and broken:
             reason = InputError(f"states {broken} hold values that are not finite")
@@ -223,28 +247,82 @@ def score_moments(
 def warn_of_rare_classes(
     scores: Mapping[str, Score], names: Sequence[str], what: str = "classes"
 ) -> list[str]:
-    """Warn once of all classes that scores were computed without; nothing if of none.
+    """Warn once of all classes, or labels, that scores were computed without; nothing if of none.
 
     Args:
         scores: by key.
-        names: of the classes.
+        names: of the classes or labels.
         what: the word for them.
     """
     few: dict[int, list[str]] = {}
+
+    def list_names(numbers: Sequence[int]) -> str:
+        return name_some([names[k] for k in numbers])
+
+    either = any("labels" in score.details for score in scores.values())
     for key, score in scores.items():
         if score.details.get("left_out"):
             few.setdefault(max(2, SCORES[key].fewest), []).append(key)
-    if not few:
-        return []
-    left_out = []
-    for fewest, keys in sorted(few.items()):
-        listed = name_some([names[k] for k in scores[keys[0]].details["left_out"]])
-        left_out.append(f"{listed} from {', '.join(keys)} (fewer than {fewest})")
-    others = ", or other scores, which need fewer" if max(few) > 2 else ""
-    return [
-        f"{what} with too few examples were left out: {'; '.join(left_out)}; use more "
-        f"examples{others}"
+    left_out = [
+        f"{list_names(scores[keys[0]].details['left_out'])} from {', '.join(keys)} (fewer "
+        f"than {fewest}{' with the label, or without' if either else ''})"
+        for fewest, keys in sorted(few.items())
     ]
+    undefined = [
+        f"{list_names(score.details['undefined'])} from {key}"
+        for key, score in scores.items()
+        if "undefined" in score.details
+    ]
+    warnings = []
+    if left_out:
+        warnings.append(
+            f"{what} with too few examples were left out: {'; '.join(left_out)}; use more examples"
+            f"{', or other scores, which need fewer' if max(few) > 2 else ''}"
+        )
+    if undefined:
+        warnings.append(
+            f"labels that have no value at some state were left out: {'; '.join(undefined)}; use "
+            "more examples"
+        )
+    return warnings
+
+
+def _average_labels(
+    key: str, rows: Sequence[Row | None], labels: Sequence[int], rare: Sequence[int]
+) -> Score:
+    """Average a score over the labels that have a value at every state that is scored.
+
+    There is no interval: labels share their examples, and each has groups of its own.
+
+    Args:
+        key: of the score.
+        rows: the entries of each state; None for states that are not scored.
+        labels: that it is computed of.
+        rare: the others.
+    """
+    blocks, fewest = len(rows) - 1, max(2, SCORES[key].fewest)
+    if not labels:
+        reason = InputError(
+            f"no label has {fewest} or more examples with it and as many without it; use more"
+        )
+        return refuse_score(key, blocks, reason)
+    by_state: list[dict[int, float | None] | None] = []
+    for row in rows:
+        entries = {label: row[key, label] for label in labels} if row else {}
+        for entry in entries.values():
+            if isinstance(entry, InputError):
+                return refuse_score(key, blocks, entry)
+        by_state.append({k: _value_of(entry) for k, entry in entries.items()} or None)
+    means, defined, undefined = average_labels(by_state)
+    if undefined and not defined:
+        reason = InputError("no label has a value at every state; use more examples")
+        return refuse_score(key, blocks, reason)
+    details: dict[str, Any] = {"labels": len(defined)}
+    if rare:
+        details["left_out"] = list(rare)
+    if undefined:
+        details["undefined"] = undefined
+    return SCORES[key].score(means, details)
 
 
 def _score(key: str, entries: Sequence[Entry], looks: int, left_out: Sequence[int]) -> Score:

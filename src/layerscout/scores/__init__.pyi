@@ -50,9 +50,11 @@ from .gradients import (
     sum_squares as sum_squares,
 )
 from .grouping import (
+    average_labels as average_labels,
     count_examples as count_examples,
     deal_groups as deal_groups,
     find_rare as find_rare,
+    find_rare_labels as find_rare_labels,
 )
 from .linear_probes import train_linear_probes as train_linear_probes
 from .moments import Moments as Moments, class_weights as class_weights
@@ -79,7 +81,6 @@ from .state import State as State
 from .table import (
     RETIRED as RETIRED,
     SCORES as SCORES,
-    Labels as Labels,
     Source as Source,
     list_usual_scores as list_usual_scores,
     name_score as name_score,

@@ -5,8 +5,10 @@ Labels are class ids, int64 (n,), or numbers, float64 (n,), or indicators of sev
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from numpy.typing import NDArray
 
 from layerscout.data import deal_labels, stratify
@@ -97,17 +99,20 @@ def _share_rows(rows: int, groups: int) -> NDArray[np.int64]:
     return sizes
 
 
-def count_examples(y: np.ndarray, examples: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def count_examples(
+    y: np.ndarray, examples: NDArray[np.int64] | None, least: int = 0
+) -> NDArray[np.int64]:
     """Count the examples that have rows of each class, (K,).
 
     Args:
-        y: the classes, (n,).
-        examples: of each row; None if each is one of its own.
+        y: class ids (n,).
+        examples: (n,), or None; rows with the same number are one example.
+        least: classes that there are, even if no row is of the last ones.
     """
     if examples is None:
-        return np.bincount(y)
+        return np.bincount(y, minlength=least)
     classes = int(y.max()) + 1
-    return np.bincount(np.unique(examples * classes + y) % classes)
+    return np.bincount(np.unique(examples * classes + y) % classes, minlength=least)
 
 
 def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) -> tuple[int, ...]:
@@ -125,6 +130,42 @@ def find_rare(y: np.ndarray, examples: NDArray[np.int64] | None, fewest: int) ->
     counts = count_examples(y, examples)
     rare = np.flatnonzero(counts < max(2, fewest))
     return tuple(rare.tolist()) if len(counts) - len(rare) >= 2 else ()
+
+
+def find_rare_labels(
+    Y: Bool[np.ndarray, "n K"], examples: Int64[np.ndarray, " n"] | None, fewest: int
+) -> tuple[int, ...]:
+    """Find the labels that fewer than `fewest` examples have, or lack; fewer than 2 always.
+
+    Args:
+        Y: which labels each row has.
+        examples: (n,), or None; rows with the same number are one example.
+        fewest: what is enough.
+    """
+    counts = np.stack([count_examples(column, examples, 2) for column in Y.T.astype(np.int64)])
+    return tuple(np.flatnonzero(counts.min(axis=1) < max(2, fewest)).tolist())
+
+
+def average_labels(
+    by_state: Sequence[Mapping[int, float | None] | None],
+) -> tuple[list[float | None], list[int], list[int]]:
+    """Average a score over the labels, the same ones at every state.
+
+    Args:
+        by_state: the value of each label, None where it is undefined; None for a state that is not
+            scored.
+
+    Returns:
+        The means, None without any label; the labels that have a value at every state; the others.
+    """
+    scored = [values for values in by_state if values is not None]
+    labels = list(scored[0]) if scored else []
+    defined = [label for label in labels if all(values[label] is not None for values in scored)]
+    means: list[float | None] = [None] * len(by_state)
+    for state, values in enumerate(by_state):
+        if values is not None and defined:
+            means[state] = float(np.mean([values[label] for label in defined]))
+    return means, defined, [label for label in labels if label not in defined]
 
 
 def whiten_labels(covariance: Float64[np.ndarray, "K K"]) -> Float64[np.ndarray, "K r"]:

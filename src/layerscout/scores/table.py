@@ -29,10 +29,6 @@ def _module(name: str) -> Any:
 Source = Literal["moments", "state", "states", "probes", "gradients", "weights"]
 
 
-# What an example has: a class, a number, or any of several labels.
-Labels = Literal["classes", "numbers", "several"]
-
-
 def _need_model(*_: Any) -> Any:
     raise TypeError("a score of probes, or of Fisher information, is computed by a scan")
 
@@ -52,8 +48,8 @@ class Definition:
         better: which direction is better.
         source: what it is computed from.
         numbers: whether it is defined for tasks whose labels are numbers.
-        together: whether one that is computed from the labels of examples is defined where each has
-            several.
+        together: whether it reads all labels of a task with several for a text at once; others are
+            taken label by label, each with the classes of having it or not, and averaged.
         usual: for which labels a scan computes it unless told otherwise.
         fewest: examples of every class that it needs; a scan computes it without the classes that
             have fewer.
@@ -82,12 +78,6 @@ class Definition:
     compute: Callable[..., Any] = _need_model
     combine: Callable[[Sequence[float]], float] = sum
     jackknife: bool = False
-
-    def fits(self, labels: Labels) -> bool:
-        """Return whether it is defined for such labels."""
-        if labels == "several":
-            return self.together or self.source not in ("moments", "state")
-        return labels == "classes" or self.numbers
 
     @property
     def held_out(self) -> bool:
@@ -118,6 +108,8 @@ class Definition:
 
     def of_state(self, state: State) -> float | None:
         """Compute the value of one state, for the sources "moments" and "state"."""
+        if state.labels.dtype.kind == "b" and not self.together:
+            raise TypeError(f"{self.title} is computed label by label")
         value: float | None
         if self.source == "moments":
             value = self.compute(state.centred).item()
@@ -340,23 +332,27 @@ def name_score(key: str) -> str:
     return SCORES[key].title if key in SCORES else RETIRED.get(key, key.replace("_", " "))
 
 
-def list_usual_scores(labels: Labels) -> tuple[str, ...]:
-    """Name what a scan computes for such labels unless told otherwise."""
-    usual = "numbers" if labels == "numbers" else "classes"
-    return tuple(k for k, row in SCORES.items() if row.usual in (usual, "all") and row.fits(labels))
+def list_usual_scores(*, numbers: bool) -> tuple[str, ...]:
+    """Name what a scan computes unless told otherwise.
+
+    Args:
+        numbers: whether the labels are numbers instead of classes.
+    """
+    labels = "numbers" if numbers else "classes"
+    return tuple(key for key, row in SCORES.items() if row.usual in (labels, "all"))
 
 
-def read_score_keys(scores: str | Sequence[str], labels: Labels) -> list[str]:
+def read_score_keys(scores: str | Sequence[str], *, numbers: bool) -> list[str]:
     """Read the keys of scores, separated by commas or in a list, or "all" that fit the labels.
 
     Args:
         scores: the request.
-        labels: what examples have.
+        numbers: whether the labels are numbers instead of classes.
 
     Raises:
-        InputError: if a key is unknown, or its score needs classes and there are none.
+        InputError: if a key is unknown, or its score needs classes and the labels are numbers.
     """
-    fitting = [key for key, row in SCORES.items() if row.fits(labels)]
+    fitting = [key for key, row in SCORES.items() if row.numbers or not numbers]
     if scores == "all":
         return fitting
     keys = [key.strip() for key in scores.split(",")] if isinstance(scores, str) else list(scores)
@@ -364,6 +360,7 @@ def read_score_keys(scores: str | Sequence[str], labels: Labels) -> list[str]:
         if key not in SCORES:
             raise make_unknown_error("score", key, SCORES)
         if key not in fitting:
-            what = "the labels are numbers" if labels == "numbers" else "a text has several labels"
-            raise InputError(f"{key} compares classes, but {what}; use {', '.join(fitting)}")
+            raise InputError(
+                f"{key} compares classes, but the labels are numbers; use {', '.join(fitting)}"
+            )
     return list(dict.fromkeys(keys))

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm, t
 
 from layerscout.plans import choose_head_state
-from layerscout.scanning import Forecast, extraction, find_rivals
+from layerscout.scanning import ReadingForecast, extraction, find_rivals
 from layerscout.scores import Estimate, decide_best, measure_gaps
 
 FOLDS = 20
@@ -78,7 +78,7 @@ def test_a_stop_hides_in_at_most_five_of_a_hundred_what_all_rows_show(within):
 def test_a_scan_says_once_how_long_it_takes(monkeypatch, capsys, most, passed, line):
     shown, clock = [], [0.0]
     monkeypatch.setattr(extraction, "perf_counter", lambda: clock[0])
-    forecast = Forecast(lambda *what: shown.append(what), most)
+    forecast = ReadingForecast(lambda *what: shown.append(what), most)
     forecast("scoring", 1, 100)  # which says nothing of how fast rows are read
     for seconds, done in passed * 2:
         clock[0] = seconds

@@ -1,4 +1,4 @@
-from .extraction import Extractor as Extractor, Forecast as Forecast
+from .extraction import Extractor as Extractor, ReadingForecast as ReadingForecast
 from .model_scores import GRADIENT_EXAMPLES as GRADIENT_EXAMPLES, read_states as read_states
 from .planning import Planning as Planning, name_head as name_head
 from .result import Scan as Scan

@@ -74,7 +74,7 @@ class Extracted:
 
 
 @dataclass
-class Forecast:
+class ReadingForecast:
     """Progress that says once how long a scan takes, if that is more than some seconds.
 
     Attributes:

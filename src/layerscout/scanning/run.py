@@ -29,7 +29,7 @@ from layerscout.plans import (
 )
 from layerscout.progress import Show, log_warnings, show_progress
 from layerscout.reporting import name_labels
-from layerscout.scanning.extraction import Extractor, Forecast
+from layerscout.scanning.extraction import Extractor, ReadingForecast
 from layerscout.scanning.model_scores import (
     score_gradients,
     score_weights,
@@ -123,7 +123,7 @@ def scan(
         for model in (first, *checkpoints):
             encoder = first if model is first else _load_checkpoint(model, first)
             poolings = _choose_poolings(encoder, task, keys, request)
-            watch = Forecast(show) if progress is True and not scans else show
+            watch = ReadingForecast(show) if progress is True and not scans else show
             extractor = extract(encoder, poolings, request.max_length, cache_limit, watch)
             context = ScanContext(task, keys, replace(request, pooling=poolings[0]), extractor)
             sampled = draw_sample(context)

@@ -12,7 +12,7 @@ import torch
 from layerscout.data import Split, Task, draw_words, number_texts, sample
 from layerscout.errors import InputError
 from layerscout.plans import ScanRequest, choose_head_state, first_state
-from layerscout.scanning.extraction import Extracted, Extractor, Forecast
+from layerscout.scanning.extraction import Extracted, Extractor, ReadingForecast
 from layerscout.scanning.scoring import Sample, estimate_states
 from layerscout.scores import (
     SCORES,
@@ -172,12 +172,12 @@ def _read_until_decided(context: ScanContext, decide: str) -> Sampled:
     # More reading brings enough examples of all classes but these.
     examples = number_examples(train, np.arange(len(train.labels)))
     rare = find_rare(train.labels, examples, SCORES[decide].fewest)
-    if isinstance(context.extractor.show, Forecast):
+    if isinstance(context.extractor.show, ReadingForecast):
         context.extractor.show.most = sizes[-1] / sizes[0]
     kept: Kept | None = None
     for size in sizes:
         sampled, kept = _keep_states(context, context.draw(size), kept)
-        if isinstance(context.extractor.show, Forecast):
+        if isinstance(context.extractor.show, ReadingForecast):
             context.extractor.show.over = True  # later looks read fewer, new rows
         assert sampled.sample is not None, "its states were kept"
         reason = None

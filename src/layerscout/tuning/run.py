@@ -182,12 +182,12 @@ def _tune_plans(fitted: Fitted, hooks: Hooks) -> tuple[Tuning, list[TunedPlan]]:
 
 def _tune_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> TunedPlan:
     """Find the parameters of a plan, with whatever stage that takes."""
-    plan, running, show, watch = rated.choice.plan, hooks.running, hooks.show, hooks.watch
+    plan, show, watch = rated.choice.plan, hooks.show, hooks.watch
     if not rated.rates:
         with watch.measure("states"):
             pooled = pool(tuning, show)
         with watch.measure("solve"):
-            return solve_plan(tuning, rated, pooled, running)
+            return solve_plan(tuning, rated, pooled, hooks)
     with watch.measure("train"):
         if rated.states is not None:
             return stage_plan(tuning, rated, hooks, number)

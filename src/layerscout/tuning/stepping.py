@@ -230,8 +230,8 @@ def draw_batches(
 def judge_logits(settings: Settings, answers: Targets, logits: np.ndarray) -> float:
     """Return the metric that counts, with the thresholds that suit these rows."""
     thresholds = settle_thresholds(settings.threshold, answers.labels, logits)
-    options = {"tags": answers.tags, "thresholds": thresholds}
-    return evaluate(settings.metric, answers.labels, logits, **options)
+    metric, labels, tags = settings.metric, answers.labels, answers.tags
+    return evaluate(metric, labels, logits, tags=tags, thresholds=thresholds)
 
 
 def contrast(features: Tensor, labels: Tensor) -> Tensor:

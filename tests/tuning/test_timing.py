@@ -2,9 +2,12 @@
 
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 
+import pandas as pd
 import pytest
+from scipy.stats import t
 from test_solved_heads import task_by_words
 
 from inputs import expect_refused
@@ -19,6 +22,7 @@ from layerscout.tuning.stepping import Stepper
 from layerscout.tuning.timing import Speed, estimate, estimate_run
 from tuned import task_of
 
+BOARD = Path(__file__).parents[2] / "bench" / "board" / "board.csv"
 MODULES = (free, limiting, machine, run, stages, timing)
 OPTIONS = {"batch_size": 8, "epochs": 5, "learning_rate": 1e-3, "progress": False}
 
@@ -200,8 +204,17 @@ def test_the_time_that_auto_needs_is_said_with_what_it_would_bring(bert, clock):
     options = {**OPTIONS, "metric": "accuracy"}
     result = tune(bert, task_by_words(), time=20, since=clock.now, **options)
     more = result.content["more"]["time"]
-    assert result.content["solved"] is not None and more["gain"] == 0.076
-    said = f"--time {more['seconds']}s) would bring about +7.6 points (+4.2 to +11.1) of accuracy"
+    cells = ["model", "size", "task"]
+    board = pd.read_csv(BOARD).pivot(index=[*cells, "draw"], columns="contender", values="accuracy")
+    gaps = (board["auto"] - board["free head"]).groupby(cells).mean().dropna() / 100
+    half = t.ppf(0.975, len(gaps) - 1) * gaps.std() / len(gaps) ** 0.5
+    assert result.content["solved"] is not None
+    expected = [gaps.mean(), gaps.mean() - half, gaps.mean() + half]
+    assert [more["gain"], *more["interval"]] == pytest.approx(expected, abs=5e-4)
+    gain, low, high = (f"{100 * each:+.1f}" for each in expected)
+    said = (
+        f"--time {more['seconds']}s) would bring about {gain} points ({low} to {high}) of accuracy"
+    )
     assert said in describe_more(result.content)
     enough, start = more["seconds"], clock.now
     result = tune(bert, task_by_words(), time=enough, since=start, **options)

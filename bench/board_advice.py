@@ -23,7 +23,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from board import AUTO, FREE, HERE, LOSSES, MINILM, MPNET, RECORDS
+from board import AUTO, FREE, HERE, LOSSES, MINILM, MPNET, PLANS, RECORDS
 from board_scan import NAMED, SCANS, Cell, halve
 from layerscout.plans import choose_head_state
 from layerscout.reporting import save_chart
@@ -119,7 +119,9 @@ def read_trained(loss: str) -> Iterator[Grid]:
     """Return the plans that were trained with a loss, of each cell with two or more heads."""
     scans = {tuple(line["cell"]): line for line in read_records(SCANS)}
     for cell, contenders in read_board().items():
-        names = [name for name in contenders if name.startswith(f"{loss} (")]
+        # All blocks were trained with other settings, and for few of the cells.
+        named = [f"{loss} {plan}" for plan in PLANS[cell[0]]]
+        names = [name for name in named if name in contenders]
         bounds = [[int(one) for one in name.split("(")[1][:-1].split(",")] for name in names]
         plans = [(head, top - bottom + 1) for bottom, top, head in bounds]
         if cell in scans and len({head for head, _ in plans}) > 1:

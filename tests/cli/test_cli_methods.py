@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from conftest import whole_only
 from layerscout.models import saved_adapters as deltas
-from layerscout.tuning import training
+from layerscout.tuning import stepping
 from telling import texts_of
 from tiny import tiny_checkpoint
 from tuned import NO_DROPOUT
@@ -172,16 +172,16 @@ LONG = ("--plan", "top:1", "--keep", "last", *QUICK, "--epochs", 5, "-q")
 RESTING = """
 import time
 from layerscout import cli
-from layerscout.tuning import training
+from layerscout.tuning import stepping
 
-rate = training.learning_rate_at
+rate = stepping.learning_rate_at
 
 def resting(step, *arguments):
     if step == 20:
         time.sleep(600)
     return rate(step, *arguments)
 
-training.learning_rate_at = resting
+stepping.learning_rate_at = resting
 cli.main()
 """
 
@@ -235,7 +235,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(run, tiny, reviews, tmp_path):
 )
 def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch):
     """Here Ctrl-C comes in the fourth epoch, at step 20 of 30."""
-    true, steps = training.learning_rate_at, []
+    true, steps = stepping.learning_rate_at, []
 
     def interrupted(*arguments):
         steps.append(arguments[0])
@@ -245,7 +245,7 @@ def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch)
 
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = (*LONG, *asked(method))
-    monkeypatch.setattr(training, "learning_rate_at", interrupted)
+    monkeypatch.setattr(stepping, "learning_rate_at", interrupted)
     code, _, errors = run("tune", tiny, reviews, *options, "-o", out)
     assert code == 130 and errors.endswith("\n") and epoch_of(out) == 3
     assert run("tune", tiny, reviews, *options, "--resume", "-o", out)[0] == 0
@@ -259,14 +259,14 @@ def test_so_does_every_method(method, run, tiny, reviews, tmp_path, monkeypatch)
 def test_a_stopped_run_is_left_alone_by_all_but_its_resumption(
     run, tiny, reviews, tmp_path, monkeypatch
 ):
-    out, rate = tmp_path / "out", training.learning_rate_at
+    out, rate = tmp_path / "out", stepping.learning_rate_at
 
     def press(step, *arguments):
         if step == 20:
             raise KeyboardInterrupt
         return rate(step, *arguments)
 
-    monkeypatch.setattr(training, "learning_rate_at", press)
+    monkeypatch.setattr(stepping, "learning_rate_at", press)
     assert run("tune", tiny, reviews, *LONG, "-o", out)[0] == 130 and epoch_of(out) == 3
     for more, words in (
         ((), ["--resume"]),

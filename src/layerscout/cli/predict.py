@@ -72,7 +72,6 @@ def predict(
         )
     warn(result.warnings)
     if not quiet and result.path is not None:
-        rate = result.rows / max(result.seconds, 1e-9)
-        plural = "s"[: result.rows != 1]
-        rows = f"{result.rows:,} row{plural} in {result.seconds:.1f} s ({rate:,.0f}/s)"
-        say(Console(), f"{rows}; wrote {result.path}")
+        rows, rate = result.rows, result.rows / max(result.seconds, 1e-9)
+        done = f"{rows:,} row{'s'[: rows != 1]} in {result.seconds:.1f} s ({rate:,.0f}/s)"
+        say(Console(), f"{done}; wrote {result.path}")

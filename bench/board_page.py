@@ -214,9 +214,7 @@ TRIED = """## What was tried before
   two models, 8 to 128 texts of each class). Most of that is the choice of the state: the same
   regression on that state was 3.8 points above.
 - Contrasts in all blocks, (1, 6, 6), were 5.0 points behind `auto` with 32 texts of each class of
-  five tasks, and cost more. Which other blocks, and which loss: see [advice](advice.md).
-- Houlsby's adapters (AdapterHub) were behind what of ours took no longer in 4 of 7 groups, and
-  ahead in one (SST-2, 256 rows, mpnet-base: 90.8 against 88.6)."""
+  five tasks, and cost more. Which other blocks, and which loss: see [advice](advice.md)."""
 
 INTRODUCTION = """\
 # The board

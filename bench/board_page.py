@@ -209,9 +209,9 @@ TRIED = """## What was tried before
 - Cross-entropy from a head that was solved on 48 rows comes to nothing in the upper blocks of
   mpnet-base: the head is fitted to the noise of these rows, and the blocks follow it.
 - Plans that follow the best state of the free head were no better than the upper two thirds: few
-  texts say too little of that state.
+  texts say too little.
 - The free head was 4.4 points above a logistic regression on the top state (3.9 to 4.9; six tasks,
-  two models, 8 to 128 texts of each class). Most of that is the choice of the state: the same
+  two models, 8 to 128 texts of each class). Most of it is the choice of state: the same
   regression on that state was 3.8 points above.
 - Contrasts in all blocks, (1, 6, 6), were 5.0 points behind `auto` with 32 texts of each class of
   five tasks, and cost more. Which other blocks, and which loss: see [advice](advice.md)."""

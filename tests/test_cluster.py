@@ -156,7 +156,8 @@ def test_results_come_in_order_where_that_matters(machines):
 def test_few_items_are_taken_before_their_results_are(machines):
     taken = []
     with Cluster().join() as cluster:
-        found = run_on_cluster(cluster, abs, (taken.append(n) or n for n in range(99)), cpus=1)
+        items = (taken.append(n) or n for n in range(99))
+        found = run_on_cluster(cluster, abs, items, cpus=1, in_order=True)
         assert next(found) == 0 and len(taken) < 20
         assert sum(1 for _ in found) == 98
 

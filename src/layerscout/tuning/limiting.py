@@ -114,7 +114,8 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         return ceil((watch.elapsed + take(steps)) / PLANNED_SHARE)
 
     if steps is None:
-        note = f"no training fits {limit}: the shortest would need --time {ask_for(least)}s"
+        few = f"{least} of {whole:,} steps would need --time {ask_for(least)}s"
+        note = f"no training fits {limit}: {few}, all of them --time {ask_for(whole)}s"
         left = tuning if ready is None else ready.tuning
         head = [] if ready is None else [ready.head]
         more = _expect_gain(tuning, ask_for(whole)) if head else None

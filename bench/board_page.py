@@ -214,7 +214,7 @@ TRIED = """## What was tried before
   two models, 8 to 128 texts of each class). Most of it is the choice of state: the same
   regression on that state was 3.8 points above.
 - Contrasts in all blocks, (1, 6, 6), were 5.0 points behind `auto` with 32 texts of each class of
-  five tasks, and cost more. Which other blocks, and which loss: see [advice](advice.md)."""
+  five tasks. Which other blocks, and which loss: see [advice](advice.md)."""
 
 INTRODUCTION = """\
 # The board

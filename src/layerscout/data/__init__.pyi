@@ -34,7 +34,6 @@ from .metrics import (
     evaluate as evaluate,
     evaluate_all as evaluate_all,
     evaluate_by_name as evaluate_by_name,
-    evaluate_groups as evaluate_groups,
     evaluate_without as evaluate_without,
     list_metrics as list_metrics,
     name_metric as name_metric,

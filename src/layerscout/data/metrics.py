@@ -264,25 +264,7 @@ def evaluate_without(
         InputError: as `evaluate`.
     """
     predicted = predict_labels(labels, logits, thresholds)
-    return _judge(metric, labels, predicted, logits, tags, groups, leave_out=True)
-
-
-def evaluate_groups(
-    metric: str, labels: np.ndarray, predicted: np.ndarray, classes: int, groups: np.ndarray
-) -> Float64[np.ndarray, " G"]:
-    """Judge what was predicted of the examples of each group.
-
-    Args:
-        metric: as for `evaluate`, and so are the labels; not one of spans.
-        predicted: class ids or numbers (n,), or bool (n, K).
-        classes: how many there are.
-        groups: of each example, 0..G−1 (n,).
-
-    Raises:
-        InputError: as `evaluate`.
-    """
-    logits = np.broadcast_to(predicted if predicted.ndim > 1 else 0, (len(labels), classes))
-    return _judge(metric, labels, predicted, logits.astype(np.float64), None, groups)
+    return _judge(metric, labels, predicted, logits, tags, groups)
 
 
 def _judge(
@@ -292,14 +274,10 @@ def _judge(
     logits: np.ndarray,
     tags: Tags | None,
     groups: np.ndarray | None = None,
-    *,
-    leave_out: bool = False,
-) -> Float64[np.ndarray, " G"]:
-    """Return a metric of each group, or of all, (1,), if `groups` is None.
+) -> Float64[np.ndarray, " B"]:
+    """Return a metric without each group, or of all, (1,), if `groups` is None.
 
-    Args:
-        metric, labels, predicted, logits, tags, groups: as for `evaluate` and `evaluate_groups`.
-        leave_out: whether it is of all examples but the group's.
+    Args: as for `evaluate_without`.
     """
     if tags is not None:
         known = list_metrics("token_classification", tags.names)
@@ -312,7 +290,7 @@ def _judge(
     if metric in _OF_NUMBERS:  # which have no counts that add up
         parts: list[Any] = [slice(None)]
         if groups is not None:
-            parts = [(groups == g) != leave_out for g in range(int(groups.max()) + 1)]
+            parts = [groups != g for g in range(int(groups.max()) + 1)]
         return np.array([_OF_NUMBERS[metric](labels[rows], predicted[rows]) for rows in parts])
     if metric in _OF_CLASSES and labels.dtype.kind != "b":
         sums = _count_classes(labels, predicted, logits.shape[1], groups)
@@ -328,7 +306,7 @@ def _judge(
         else:
             sums = np.zeros((int(groups.max()) + 1, *counts.shape[1:]))
             np.add.at(sums, groups, counts)
-    return conclude(sums.sum(axis=0) - sums if leave_out else sums)
+    return conclude(sums if groups is None else sums.sum(axis=0) - sums)
 
 
 def evaluate_by_name(

@@ -248,7 +248,7 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
         f"{name_measure(content)} {free['trained']:.3f} against {free['value']:.3f} on the same "
         f"{free['examples']:,} {held} {rows}, a difference of {gap}"
     )
-    if interval is None or interval[0] <= 0 <= interval[1]:
+    if unclear := interval is None or interval[0] <= 0 <= interval[1]:
         found += ", which so few cannot tell from noise"
         if free["difference"] >= 0:  # what decides then
             found += ", and its loss is {}, {} against {}".format(
@@ -256,7 +256,8 @@ def describe_free(content: Mapping[str, Any]) -> str | None:
                 *(format_decimals(loss, 4) for loss in reversed(free["losses"])),
             )
     if free["better"]:
-        return f"The training is better than the free head, solved without it: {found}."
+        level = "at least level with" if unclear else "better than"
+        return f"The training is {level} the free head, solved without it: {found}."
     kept = "--plan head:best has that head"
     if free.get("trusted"):
         kept = "it is kept, since trainings of few examples were ahead on other tasks"

@@ -4,6 +4,8 @@ import logging
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -49,14 +51,33 @@ def test_a_terminal_gets_a_line_that_is_gone_at_the_end(clock, capsys, monkeypat
     assert "training: 50%" not in errors and errors.endswith("\x1b[2K")
 
 
+class Cell:
+    """What is shown below a cell: a line for each handle, as a notebook that is saved holds it."""
+
+    lines: ClassVar[list[str]] = []
+
+    def display(self, content, raw):
+        self.place = len(self.lines)
+        self.lines.append(content["text/plain"])
+
+    def update(self, content, raw):
+        self.lines[self.place] = content["text/plain"]
+
+
 def test_a_notebook_without_widgets_gets_one_line(clock, capsys, monkeypatch):
     shell = type("ZMQInteractiveShell", (), {})  # by whose name rich knows a notebook
     monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
-    with show_progress(True) as show:
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(DisplayHandle=Cell))
+    monkeypatch.setattr(Cell, "lines", lines := [])
+    seen = []
+    with show_progress(True) as show, show_progress(False) as silent:
         for second, stage in enumerate(("training", "training", "judging")):
             clock[0] = second
             show(stage, second, 2)
-    assert capsys.readouterr() == ("", "\rtraining: 50%\rjudging: 100%\r" + " " * 13 + "\r")
+            silent(stage, second, 2)
+            seen.append(list(lines))
+    assert seen == [[""], ["training: 50%"], ["judging: 100%"]] and lines == [""]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_function_is_called_in_place_of_a_bar(clock, capsys):

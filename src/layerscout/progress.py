@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import Timer
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Protocol
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # Seconds between two lines where there is no terminal.
 LOG_SECONDS = 60.0
 
-# Seconds between two states of the line of a notebook, which keeps all that is written.
+# Seconds between two states of the line of a notebook.
 NOTEBOOK_SECONDS = 0.5
 
 # Seconds after which it is said what is awaited.
@@ -52,10 +53,10 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
         yield progress
         return
     console = Console(stderr=True)
-    notebook = console.is_jupyter  # where a bar of rich needs ipywidgets
-    terminal = console.is_terminal and not notebook
+    notebook = progress and console.is_jupyter  # where a bar of rich needs ipywidgets
+    terminal = console.is_terminal and not console.is_jupyter
     written, wait = monotonic(), NOTEBOOK_SECONDS if notebook else LOG_SECONDS
-    wide = 0
+    write = _open_cell() if notebook else partial(print, file=sys.stderr, flush=True)
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -67,13 +68,10 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
     ) as bar:
 
         def show(stage: str, done: float, total: float, note: str = "") -> None:
-            nonlocal written, wide
+            nonlocal written
             if progress and not terminal and monotonic() - written >= wait:
                 written = monotonic()
-                line = f"{stage}: {note or (f'{done / total:.0%}' if total else '')}"
-                if notebook:
-                    line, wide = f"\r{line:<{wide}}", len(line)
-                print(line, end="" if notebook else "\n", file=sys.stderr, flush=True)
+                write(f"{stage}: {note or (f'{done / total:.0%}' if total else '')}")
             if not bar.tasks or bar.tasks[-1].description != stage:
                 _logger.info("%s", stage)
                 for task in bar.task_ids:
@@ -82,8 +80,17 @@ def show_progress(progress: bool | Show) -> Iterator[Show]:
             bar.update(bar.task_ids[-1], completed=done, note=note)
 
         yield show
-    if wide:
-        print(f"\r{'':<{wide}}\r", end="", file=sys.stderr, flush=True)
+    if notebook:
+        write("")
+
+
+def _open_cell() -> Callable[[str], None]:
+    """Return what writes a line below a cell in place of the one before, in what is saved, too."""
+    from IPython.display import DisplayHandle
+
+    handle = DisplayHandle()
+    handle.display({"text/plain": ""}, raw=True)
+    return lambda line: handle.update({"text/plain": line}, raw=True)
 
 
 def follow_examples(show: Show, stage: str, lengths: np.ndarray, choices: int = 1) -> Advance:

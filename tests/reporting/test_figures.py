@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import altair as alt
 import pytest
 
 from conftest import whole_only
@@ -421,6 +422,13 @@ def test_a_chart_has_the_scores_the_size_and_the_title_that_are_asked_for():
     assert chart["title"] == "Mine"
     expect_refused("score of this scan", plot, given, score="fishr")
     expect_refused("`score` … for a scan", plot, COMPARED, score="knn")
+
+
+def test_a_notebook_shows_a_chart_without_a_network():
+    chart = plot(COMPARED)
+    assert chart._repr_mimebundle_()["image/svg+xml"].startswith("<svg")
+    with alt.renderers.enable("json"):  # which the user chose
+        assert "image/svg+xml" not in chart.properties(title="Mine")._repr_mimebundle_()
 
 
 def test_the_cells_of_a_map_are_square():

@@ -102,7 +102,7 @@ class Task:
     validation: Split | None
     columns: Mapping[str, str]
     warnings: tuple[str, ...] = ()
-    origin: Mapping[str, str | float | bool | None] = field(default_factory=dict)
+    origin: Mapping[str, str | float | bool | None] = field(default_factory=dict, repr=False)
     test: Split | None = None
     repeated: str | None = None
 

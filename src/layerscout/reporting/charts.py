@@ -76,12 +76,25 @@ def layer_rows(
     return chart
 
 
-def place_side_by_side(
-    charts: Sequence[alt.LayerChart], columns: int, **more: Any
-) -> alt.ConcatChart:
+class Picture(alt.ConcatChart):
+    """Charts in one picture, which a notebook shows without a network."""
+
+    def draw_svg(self) -> str:
+        """Return it as SVG."""
+        svg: str = vl_convert.vegalite_to_svg(self.to_dict(validate=False), allowed_base_urls=[])
+        return svg
+
+    def _repr_mimebundle_(self, *args: Any, **kwds: Any) -> Any:
+        """Return it as SVG, and as text."""
+        if alt.renderers.active != "default":  # the user chose one
+            return super()._repr_mimebundle_(*args, **kwds)
+        return {"text/plain": "<Picture>", "image/svg+xml": self.draw_svg()}
+
+
+def place_side_by_side(charts: Sequence[alt.LayerChart], columns: int, **more: Any) -> Picture:
     """Put charts into one picture."""
-    chart = alt.concat(*charts, columns=columns, background="white", **{"spacing": 28} | more)
-    styled: alt.ConcatChart = chart.configure(**LOOK)
+    look: dict[str, Any] = {"columns": columns, "background": "white", "spacing": 28}
+    styled: Picture = Picture(concat=list(charts), **look | more).configure(**LOOK)
     return styled
 
 

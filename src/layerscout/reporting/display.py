@@ -18,8 +18,6 @@ class Displayed(ABC):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return it as HTML, the first chart as SVG, and as text."""
-        import vl_convert
-
         from layerscout.reporting.charts import place_side_by_side
         from layerscout.reporting.sections import build_sections
 
@@ -28,8 +26,7 @@ class Displayed(ABC):
         shown = next((one for one in sections if one.charts or one.table), found)
         pictures, picture = {}, None
         if shown.charts:
-            chart = place_side_by_side(list(shown.charts), 2)
-            svg = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), allowed_base_urls=[])
+            svg = place_side_by_side(list(shown.charts), 2).draw_svg()
             pictures = {"image/svg+xml": svg}
             picture = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
         html = load_template("display.html").render(

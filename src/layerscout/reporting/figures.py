@@ -16,6 +16,7 @@ from layerscout.reporting.charts import (
     CURVE,
     MUTED,
     THIRD,
+    Picture,
     draw_cells,
     encode_values,
     lay_out_entries,
@@ -414,7 +415,7 @@ def plot(
     score: str | None = None,
     size: tuple[int, int] | None = None,
     title: str | None = None,
-) -> alt.TopLevelMixin:
+) -> Picture:
     """Draw what a verb found; in a notebook the chart shows itself.
 
     Args:
@@ -431,7 +432,7 @@ def plot(
     several = result if isinstance(result, Sequence) else [result]
     contents = [one.as_dict() for one in several]
     verbs = {content["verb"] for content in contents}
-    chart: alt.ConcatChart
+    chart: Picture
     if verbs == {"compare"}:
         chart = _draw_comparisons(contents)
     elif len(contents) == 1 and verbs == {"scan"}:
@@ -441,7 +442,8 @@ def plot(
     else:
         raise InputError(
             "plot takes one scan, one evaluation, or one or several comparisons, got "
-            f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}; plot them one by one"
+            f"{len(contents)} of {', '.join(sorted(verbs)) or 'nothing'}; plot them one by one, "
+            "and let a tuned result show itself"
         )
     if score is not None and verbs != {"scan"}:
         raise InputError(f"`score` ({score}) is for a scan; leave it out")
@@ -456,7 +458,7 @@ def plot(
     return chart
 
 
-def draw_all_scores(scan: Mapping[str, Any], score: str | None = None) -> alt.ConcatChart:
+def draw_all_scores(scan: Mapping[str, Any], score: str | None = None) -> Picture:
     """Draw every score of a scan (the content of `scan.json`), or these, one panel each.
 
     Up is better in all of them: the axis of a score that is better when lower is turned.
@@ -480,7 +482,7 @@ def draw_all_scores(scan: Mapping[str, Any], score: str | None = None) -> alt.Co
     return place_side_by_side(panels, columns, title=name)
 
 
-def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatChart:
+def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Picture:
     """Draw the maps of comparisons (the content of `compare.json`) in one scale of colours."""
     few = "cka_debiased" in map(choose_estimate, comparisons)
     maps = [
@@ -491,7 +493,7 @@ def _draw_comparisons(comparisons: Sequence[Mapping[str, Any]]) -> alt.ConcatCha
     return place_side_by_side(maps, min(3, len(maps)))
 
 
-def _draw_evaluation(content: Mapping[str, Any]) -> alt.ConcatChart:
+def _draw_evaluation(content: Mapping[str, Any]) -> Picture:
     """Draw an evaluation (the content of `evaluate.json`): its curves and its map of spans."""
     charts = []
     if content["truncation"]:
@@ -503,5 +505,5 @@ def _draw_evaluation(content: Mapping[str, Any]) -> alt.ConcatChart:
             "only the edits truncate and skip are drawn, and this evaluation has neither; add one"
         )
     both = place_side_by_side(charts, 2, spacing=36)
-    separate: alt.ConcatChart = both.resolve_scale(color="independent")
+    separate: Picture = both.resolve_scale(color="independent")
     return separate

@@ -149,3 +149,13 @@ def test_a_separator_that_separates_nothing_is_told(write: Write) -> None:
         f"no row of {path} has the separator '|' in column 'label', so each row has one label at "
         "most; correct --label-separator if they have more",
     )
+
+
+def test_who_forgets_the_option_is_told_of_it(write: Write) -> None:
+    path = write("joined.csv", "text,labels\na,joy|fear\nb,joy\nc,\nd,fear\n")
+    expect_refused("every row needs a label … --label-separator '|'", Task.load, path)
+    path = write("flags.csv", "text,number,joy,my fear\na,3,0,1\nb,1,1,true\n")
+    words = "which column holds the labels … several columns of 0 and 1 with --label 'joy,my fear'"
+    expect_refused(words, Task.load, path)
+    path = write("flag.csv", "text,joy\na,0\nb,1\n")
+    assert not expect_refused("name it with --label", Task.load, path).count("several")

@@ -60,6 +60,10 @@ TEXTS, COUNTS = full()["task"], [9, 8, 7, 6, 5, 5, 1, 99]
             "8 classes: h 99, a 9, b 8, c 7, d 6, and 1 to 5 of each of 3 others",
         ),
         (
+            count_labels(TEXTS | {"labels": list("abcdef"), "examples_per_class": [8] * 6}),
+            "6 classes: a 8, b 8, c 8, d 8, e 8, f 8",
+        ),
+        (
             count_labels(TEXTS | {"labels": ["no", "yes"], "examples_per_class": [10, 1200]}),
             "2 classes: yes 1,200, no 10",
         ),

@@ -225,23 +225,26 @@ def test_a_tuning_suggests_a_command(more, folder, command):
 
 
 @pytest.mark.parametrize(
-    ("task", "arguments"),
+    ("task", "arguments", "rows"),
     [
-        ({"columns": {"text": "review"}}, "['some text']"),
-        ({"columns": {"text": "a", "text_pair": "b"}}, "['some text'], ['its second']"),
-        ({"kind": "multiple_choice"}, "['some text'], [['one end', 'another']]"),
+        ({"columns": {"text": "review"}}, "['some text']", "rows.csv"),
+        ({"columns": {"text": "a", "text_pair": "b"}}, "['some text'], ['its second']", "rows.csv"),
+        ({"kind": "multiple_choice"}, "['some text'], [['one end', 'another']]", "rows.csv"),
+        ({"kind": "token_classification"}, "['some text']", "rows.conll"),
     ],
 )
-def test_a_model_can_be_used_and_tested(task, arguments):
+def test_a_model_can_be_used_and_tested(task, arguments, rows):
     sure = tuned(interval=[0.55, 0.75])
     for content in (evaluated(), sure):
         given = content | {"task": content["task"] | task}
         assert [command for _, command in list_uses(given, "out")] == [
             USE,
             f"import layerscout; print(layerscout.load('out/model').predict({arguments}))",
-            "layerscout evaluate out/model rows.csv",
+            f"layerscout evaluate out/model {rows}",
         ]
         assert list_uses(given | FAILED, "out") == []
+    new = evaluated(tuning={"settings": {"data": "my older reviews.csv"}})
+    assert not any("evaluate" in command for _, command in list_uses(new, "out"))
 
 
 def test_a_page_shows_what_to_do_with_a_model_before_what_it_was_made_of():

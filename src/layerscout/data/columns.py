@@ -1,6 +1,7 @@
 """Which columns hold texts and labels, and the texts that are made of them."""
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,15 @@ from itertools import product
 from typing import Any
 
 from layerscout.data.known_tasks import KNOWN
-from layerscout.data.tables import FILL, Source, Table, is_missing, join_names, name_value
+from layerscout.data.tables import (
+    FILL,
+    Source,
+    Table,
+    is_missing,
+    join_names,
+    name_value,
+    read_flag,
+)
 from layerscout.errors import InputError, make_unknown_error
 
 TEXT_NAMES = ("text", "sentence", "sentence1", "review", "content", "document", "comment", "tweet")
@@ -276,6 +285,8 @@ def _guess_label(
     for foreign, instead in FOREIGN.items():
         if source.columns.keys() >= set(foreign):
             remedy = instead
+    if len(flags := _list_flags(source, free)) > 1:
+        remedy += f", or several columns of 0 and 1 with --label {shlex.quote(','.join(flags))}"
     if len(source.columns) == 1:
         remedy = "add a column of labels"
         if re.search(r"\w[^\w\s.'-]\w", "".join(source.columns)):  # a CSV with an unusual separator
@@ -284,6 +295,16 @@ def _guess_label(
         f"cannot tell which column holds the labels: {source.name} has "
         f"{join_names(source.columns)}; {remedy}"
     )
+
+
+def _list_flags(source: Source, columns: Sequence[str]) -> list[str]:
+    """List the columns that hold 0 and 1, or false and true, alone."""
+    table = source.read(columns)
+    return [
+        column
+        for column in columns
+        if all(read_flag(value, table.all_strings) is not None for value in table.columns[column])
+    ]
 
 
 def _guess_texts(source: Source, labels: Collection[str]) -> list[str]:

@@ -13,12 +13,12 @@ from layerscout.data.tables import (
     join_names,
     lay_out,
     name_value,
+    read_flag,
     read_lists,
 )
 from layerscout.errors import InputError
 
 NAMES = "write the names of its labels, or name columns of 0 and 1 with --label joy,fear"
-WRITTEN_FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
 
 
 def read_label_sets(
@@ -120,12 +120,7 @@ def _read_flags(table: Table, columns: Sequence[str]) -> list[list[Any]]:
     lists: list[list[Any]] = [[] for _ in range(len(table))]
     for column in columns:
         for row, value in enumerate(table.columns[column]):
-            if table.all_strings:
-                flag = WRITTEN_FLAGS.get(value.strip().lower())
-            else:
-                number = isinstance(value, int | float) and value in (0, 1)  # True and False too
-                flag = bool(value) if number else None
-            if flag is None:
+            if (flag := read_flag(value, table.all_strings)) is None:
                 rule, actual = "columns of one label each must hold 0 or 1", f"{value!r:.60}"
                 remedy = "correct it, or name one column that holds all labels"
                 raise table.fault(rule, actual, column, row, remedy)

@@ -56,7 +56,8 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
             raise table.fault(rule, name_value(value), column, row, remedy)
     if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
         actual = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
-        raise table.fault("every row needs a label", actual, column, missing[0], FILL)
+        remedy = FILL + _offer_separator(list(dict.fromkeys(map(str, values))))
+        raise table.fault("every row needs a label", actual, column, missing[0], remedy)
     return values
 
 
@@ -320,8 +321,8 @@ def _refuse_single(
     if len(order) - len(others) < 3:
         rule = "two or more classes need at least 2 examples"
         remedy = "add some, or name another column with --label"
-    if joined := _find_joined(order):
-        remedy += f"; for several labels per text use --label-separator {joined[1]!r}"
+    if offer := _offer_separator(order):
+        remedy += offer
     elif all(map(NUMBER.fullmatch, counts)):
         remedy += "; for numbers to predict use --regression"
     elif len(counts) > 0.9 * counts.total():  # as texts and ids have
@@ -390,6 +391,12 @@ def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:
             if len(own) > 1 and "" not in own and all(seen[part] > 1 for part in own):
                 return name, separator
     return None
+
+
+def _offer_separator(names: Sequence[str]) -> str:
+    """Return the end of an error where some classes may join several labels, else ""."""
+    joined = _find_joined(names)
+    return f"; for several labels per text use --label-separator {joined[1]!r}" if joined else ""
 
 
 def number_classes(

@@ -25,6 +25,8 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
 
+WRITTEN_FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
+
 # What to do about missing values.
 FILL = "fill them in, or leave such rows out with --drop-missing"
 
@@ -204,6 +206,14 @@ def tell_content(values: Sequence[Any], cells: bool = False) -> Content:
     if not values or not all(isinstance(value, str) for value in values):
         return "other"
     return "other" if cells and all(map(NUMBER.fullmatch, values)) else "text"
+
+
+def read_flag(value: Any, cell: bool) -> bool | None:
+    """Return what 0 and 1, or false and true, say; None if a value or the cell is neither."""
+    if cell:
+        value = WRITTEN_FLAGS.get(value.strip().lower())
+    number = isinstance(value, int | float) and value in (0, 1)  # True and False too
+    return bool(value) if number else None
 
 
 def read_cell(cell: str) -> list[Any] | None:

@@ -469,6 +469,6 @@ def warn_of_dropped_words(dropped: int) -> list[str]:
     if not dropped:
         return []
     return [
-        f"{dropped:,} words are dropped by the tokenizer, such as empty ones, and are "
-        "read as its unknown token"
+        "words dropped by the tokenizer, such as empty ones, which are read as its unknown token: "
+        f"{dropped:,}"
     ]

@@ -270,10 +270,14 @@ def list_uses(content: Content, folder: str) -> list[tuple[str, str]]:
     kind, two = content["task"]["kind"], "text_pair" in (content["task"].get("columns") or ())
     pairs = {"multiple_choice": ", [['one end', 'another']]"}.get(kind, ", ['its second']" * two)
     python = f"print(layerscout.load({name!r}).predict(['some text']{pairs}))"
+    rows = "rows.conll" if kind == "token_classification" else "rows.csv"
+    test = "Test it on new labelled rows:", shlex.join(["layerscout", "evaluate", name, rows])
+    before = content.get("tuning") or content
+    tested = before["settings"].get("data") != content["settings"].get("data")
     return [
         ("Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv"])),
         ("Use it in Python:", f"import layerscout; {python}"),
-        ("Test it on new labelled rows:", shlex.join(["layerscout", "evaluate", name, "rows.csv"])),
+        *([] if tested else [test]),
     ]
 
 

@@ -440,8 +440,9 @@ def count_labels(task: Mapping[str, Any]) -> str:
         return "numbers as labels"
     counts = task.get("examples_per_class") or ()
     ranked = sorted(zip(task["labels"], counts, strict=False), key=lambda pair: -pair[1])
-    first = ", ".join(f"{name:.30} {count:,}" for name, count in ranked[:COUNTED])
-    rest = sorted({count for _, count in ranked[COUNTED:]})
+    named = COUNTED + (len(ranked) == COUNTED + 1)  # a single other one is named instead
+    first = ", ".join(f"{name:.30} {count:,}" for name, count in ranked[:named])
+    rest = sorted({count for _, count in ranked[named:]})
     if rest:
         ends = f"{rest[0]:,}" if len(rest) == 1 else f"{rest[0]:,} to {rest[-1]:,}"
         first += f", and {ends} of each of {len(ranked) - COUNTED} others"

@@ -143,6 +143,8 @@ STARS = ["1", "2", "3"]
         (STARS, '{"text": "a", "label": 1}\n', "2", "read as ids (1 is '2')"),
         (STARS, '{"text": "a", "label": "1"}\n{"text": "b", "label": "3"}\n', "13", ""),
         (STARS, "text,label\na,0\nb,3\n", None, "all ids or all names"),
+        # -1 is no missing label where it is a name.
+        (["-1", "0", "1"], "text,label\na,-1\nb,0\nc,1\n", "-101", ""),
         (STARS, (["3", "1", "2"], [0, 1, 2, 0]), "3123", ""),
         (STARS, (["3", "1", "2"], [1, 2]), "12", ""),
         (["x", "y", "z"], (["Z", "X", "Y"], [0, 1, 2, 0]), "zxyz", ""),

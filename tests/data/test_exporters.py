@@ -142,6 +142,8 @@ OTHERS: list[tuple[str, str | bytes, dict[str, Any], list[str], list[str], list[
     ("x.csv", CSV + "  \n\t\n", {}, AB, XY, []),
     ("x.csv", CSV + "\x1a", {}, AB, XY, []),
     ("x.csv", CSV + " , \n,\n", {}, AB, XY, [BLANK + "2"]),
+    ("x.csv", CSV * 3, {}, AB * 3, XY * 3,
+     ["rows of x.csv that repeat its header are left out: 2"]),
     ("x.csv", CSV.replace("x\n", "x,\n").replace("y\n", "y,\n"), {}, AB, XY, []),
     ("x.csv", CSV.replace("label", "label,,").replace("x\n", "x,,\n"), {}, AB, XY, []),
     ("x.csv", CSV.replace("label", "label,, ").replace("a,x", "a,x,b,"), {}, AB, XY, [SPILLED]),
@@ -268,6 +270,13 @@ WORDS: dict[str, tuple[str | bytes, list[str]]] = {
                   [COMMENTS.format("#begin document (bc/x); part 000")]),
     "GermEval": (conll("{n}\t{word}\tO\t{tag}", "#\thttp://x.de [2009]\n"),
                  [COUNTED, COMMENTS.format("#\thttp://x.de [2009]")]),
+    "any comment": (conll("{word}\t{tag}", "#\tid 3\n"), [COMMENTS.format("#\tid 3")]),
+    "comments within": (conll("{word} {tag}").replace("Bonn", "# x\nBonn").replace(
+        "Bob", "#y x\nBob").replace("ran", "# x\nran"), [COMMENTS.format("# x")]),
+    "a header": ("\nToken Tag\n" + conll("{word} {tag}"),
+                 ["line 2 of x.conll names the columns, and is no word"]),
+    "a header of numbers": ("id\tword\tne\n" + conll("{n}.\t{word}\t{tag}"),
+                            ["line 1 of x.conll names the columns, and is no word", COUNTED]),
     "numbers": (conll("{n} {word} {tag}"), [COUNTED]),
     "numbers that go on": ("1 Ann B-PER\n2 saw O\n3 Bonn B-LOC\n\n4 #tbt O\n5 Bob B-PER\n\n"
                            "6 # O\n7 ran O\n", [COUNTED]),
@@ -297,6 +306,9 @@ REFUSED: dict[str, tuple[str, str, str]] = {
                       "has pairs, such as 'Ann|B-PER'"),
     "OntoNotes": ("x.conll", conll("bc/x 0 {word} {tag}"), "the same in all of a sentence, such as "
                   "'bc/x'; leave it out"),
+    "offsets": ("x.conll", "0 3 Ann B-PER\n4 7 ran O\n\n0 3 Bob B-PER\n4 7 sat O\n",
+                "the first column has numbers alone, such as '0'; leave it out"),
+    "other comments": ("x.conll", "; a b\n" + conll("{word} {tag}"), "line 1 has 3, and others 2"),
     "WebAnno": ("x.conll", conll("3-{n}\t{word}\t{tag}"), "numbers the words, such as '3-1'"),
     "CoNLL-U": ("x.conll", conll("{n}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{tag}"), "to .conllu"),
     "Label Studio": ("x.json", json.dumps([{"id": 1, "data": {"text": "a"}, "annotations": []}]),
@@ -324,6 +336,9 @@ LOOKS = [
     (("\uff21", "A"), "'A', '\\uff21'"),
     (("a\u00adb", "\ufeffAB"), "'a\\xadb', '\\ufeffAB'"),
     (("\u2764\ufe0f", "\u2764"), "'\\u2764', '\\u2764\\ufe0f'"),
+    (("c\u0410t", "cat"), "'cat', 'c\\u0410t'"),
+    (("\u041da", "ha"), "'ha', '\\u041da'"),
+    (("a-b\u2019s", "a\u2011b's"), "'a-b\\u2019s', \"a\\u2011b's\""),
 ]
 
 

@@ -132,6 +132,7 @@ def test_tags_that_mark_spans(names, are_spans):
         ("O B_PER I_PER X", "B_PER I_PER X"),
         ("O per_b", "per_b"),
         ("O B:PER", "B:PER"),
+        ("O B–PER", "B–PER"),
         ("B I O X", "X"),
         ("b i o", "b i o"),
         ("B M E S", "M"),

@@ -1,6 +1,7 @@
 """Files with a word and its tag on each line, and a blank line after each sentence."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
@@ -51,7 +52,7 @@ class Layout:
     """What the columns of a file hold.
 
     Attributes:
-        width: how many there are.
+        width: how many there are in most lines.
         places: where the words, "tokens", and their "tags" stand.
         tags: those of all words that do not begin with #.
     """
@@ -68,11 +69,29 @@ def split_line(line: str) -> list[str]:
     return fields if any(field and not field.isspace() for field in fields) else []
 
 
-# The number that something ends in.
-COUNT = re.compile(r"[0-9]{1,9}\Z")
+# The number that something ends in, such as 3, 3. or 12-3.
+COUNT = re.compile(r"([0-9]{1,9})([.)]?)\Z")
 
 # Tags of the usual schemes of spans.
 TAG = re.compile("O|[BIESLUM]-.+")
+
+# What the columns of words and of tags are called in a first line.
+HEADINGS = (
+    {"word", "words", "token", "tokens", "form"},
+    {"tag", "tags", "label", "labels", "ne", "ner", "ner_tag", "ner_tags", "pos", "pos_tag"},
+)
+
+
+def _read_body(file: File) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line) of each line, but for a first one that names the columns."""
+    first = True
+    for number, line in read_lines(file):
+        if first and (fields := split_line(line.lower())):
+            first = False
+            if not HEADINGS[0].isdisjoint(fields[:2]) and fields[-1] in HEADINGS[1]:
+                file.note(f"line {number} of {file.name} names the columns, and is no word")
+                continue
+        yield number, line
 
 
 def tell_layout(file: File) -> Layout:
@@ -84,28 +103,33 @@ def tell_layout(file: File) -> Layout:
     Raises:
         InputError: if the first column holds neither words nor one of these.
     """
-    width = size = longest = 0
-    counted = same = paired = True
+    size = longest = 0
+    widths = Counter[int]()
+    counted = numbers = same = paired = True
     first = before = ""
     firsts: set[str] = set()
     lasts: set[str] = set()
-    for _, line in read_lines(file):
+    for _, line in _read_body(file):
         fields = split_line(line)
         if not fields or fields[0].startswith(("#", "-DOCSTART-")):
             size *= line.startswith("#")
             continue
-        width, first = width or len(fields), first or fields[0]
+        first = first or fields[0]
+        widths[len(fields)] += 1
         if counted:  # with what WebAnno and Universal Dependencies have before it, such as 3-1
             number = COUNT.search(fields[0])
             counted = number is not None and (
-                not size or before == f"{fields[0][: number.start()]}{int(number[0]) - 1}"
+                not size
+                or before == f"{fields[0][: number.start()]}{int(number[1]) - 1}{number[2]}"
             )
+        numbers &= fields[0].isdecimal()
         same &= not size or fields[0] == before
         paired &= all("|" in field.strip("|") for field in fields)
         size, before = size + 1, fields[0]
         longest = max(longest, size)
         firsts.add(fields[0])
         lasts.add(fields[-1])
+    width = max(widths, key=lambda width: widths[width], default=0)
     rule = f"{file.name} must have a word first on each line, and its tag last"
     if paired and longest:
         raise InputError(f"{rule}: it has pairs, such as {first!r:.60}; write each on its own line")
@@ -120,13 +144,17 @@ def tell_layout(file: File) -> Layout:
     if longest >= 2 and counted and width > 2:
         if width == 10:
             raise InputError(f"{rule}: it has the columns of CoNLL-U; rename it to .conllu")
-        if not first.isdecimal():
+        if not first.rstrip(".)").isdecimal():
             raise InputError(
                 f"{rule}: the first column numbers the words, such as {first!r:.60}; leave it out"
             )
         places["tokens"] = 1
         file.note(
             f"the first column of {file.name} counts the words, which are read from the second"
+        )
+    elif longest >= 2 and numbers and width > 2:
+        raise InputError(
+            f"{rule}: the first column has numbers alone, such as {first!r:.60}; leave it out"
         )
     swapped = "O" in firsts and len(firsts) > 1 and all(map(TAG.fullmatch, firsts))
     if swapped and not all(map(TAG.fullmatch, lasts)):
@@ -139,26 +167,29 @@ def _conll_lines(file: File, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, fields) of each line; none for blank lines and marks of documents.
 
     Comments are left out: lines before a sentence that begin with #, as in MultiCoNER and
-    OntoNotes, and have not the columns of a word (such as #tbt), or a space and no tag of others.
+    OntoNotes, and have not the columns of a word (such as #tbt), or a space and no tag of others;
+    and in a sentence as well those with no tag of a span, where all others have one.
     """
     comments: list[str] = []
+    spans = bool(layout.tags) and all(map(TAG.fullmatch, layout.tags))
     inside = False
-    for number, line in read_lines(file):
+    for number, line in _read_body(file):
         fields = split_line(line)
         if not fields or fields[0].startswith("-DOCSTART-"):
             inside = False
             yield number, []
             continue
-        if not inside and line.startswith("#"):
-            tag = fields[layout.places.get("tags", 0)]
-            is_tag = tag in layout.tags or TAG.fullmatch(tag)
-            if len(fields) != layout.width or (line[1:2] == " " and not is_tag):
+        if line.startswith("#"):
+            tag, alike = fields[layout.places.get("tags", 0)], len(fields) == layout.width
+            is_tag = not alike or tag in layout.tags or TAG.fullmatch(tag)
+            odd = not inside and (not alike or (line[1:2] == " " and not is_tag))
+            if odd or (spans and not is_tag):
                 comments.append(line.strip())
                 continue
         inside = True
         if len(fields) != layout.width:
             rule = "must have a word first, its tag last, and the same columns on every line"
-            other = f"line {number} has {len(fields)}, and the lines before {layout.width}"
+            other = f"line {number} has {len(fields)}, and others {layout.width}"
             raise InputError(f"{file.name} {rule}: {other}; correct the line")
         yield number, fields
     if comments:

@@ -190,20 +190,24 @@ def _split_lines(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]
 def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Yield (line, cells) of the header and of each row, which has as many.
 
-    Rows without anything are left out: spreadsheets write some below a table. So are empty fields
-    beyond those of the header.
+    Rows without anything are left out: spreadsheets write some below a table. So are headers of
+    files that were joined to one, and empty fields beyond those of the header.
     """
     names: list[str] = []
     seen: set[str] = set()
-    empty = 0
+    empty = repeated = 0
     for line, cells in _split_lines(file, dialect):
         if not "".join(cells).strip(BLANK):
             empty += len(cells) > 1 or cells == [""]  # "" alone, and no blank line
             continue
         if not names:
+            header = cells
             names = [""] * bool(dialect.row_names) + cells
             wanted = len(names)
             yield line, names
+            continue
+        if cells == header:
+            repeated += 1
             continue
         if len(cells) != wanted:
             named = max(place for place, name in enumerate(names, 1) if name.strip())
@@ -216,6 +220,8 @@ def _read_rows(file: File, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
                 raise _MisfitError
             seen.add(cells[0])
         yield line, cells
+    if repeated:
+        file.note(f"rows of {file.name} that repeat its header are left out: {repeated:,}")
     if empty:
         file.note(f"rows of {file.name} with nothing in any field are left out: {empty:,}")
 

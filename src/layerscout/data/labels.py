@@ -18,10 +18,14 @@ from layerscout.errors import InputError
 from layerscout.files import read_json
 
 # What people write where there is no label; "NaN" is refused as missing.
-ABSENT = ("na", "n/a", "none", "null", "-", "?")
+ABSENT = ("na", "n/a", "nan", "none", "null", "-", "?")
 # Numbers are trained on in float32, which holds up to 3e38: this leaves room for their squares, the
 # sums of these, and the squares of gradients.
 LARGEST = 1e15
+# Cyrillic and Greek letters, dashes and apostrophes, and what they or their capitals look like.
+_TWINS = str.maketrans(
+    "авеѕіјкмнорстухαικορτχ\u2010\u2011‒–—−‘’ʼ", "abesijkmhopctyxaikoptx------'''"
+)
 # What stands between several labels in a string.
 SEPARATORS = ("|", ";", ",")
 # The share of the rows from which on those that are alone in their class make it no column of
@@ -103,7 +107,7 @@ def name_classes(
         warnings: a line is added where they could be either.
     """
     fixed, numbered = named
-    values = _list_values(table, column, unlabelled=fixed is not None)
+    values = _list_values(table, column, unlabelled=fixed is not None and "-1" not in fixed)
     distinct = dict.fromkeys(values)
     names: dict[Any, str | None]
     if fixed is not None:
@@ -369,14 +373,15 @@ def _is_odd(name: str) -> bool:
 def _fold(name: str) -> str:
     """Return what a name looks like, but for case and spaces.
 
-    Forms of Unicode, characters without a width and selectors of variants do not show.
+    Forms of Unicode, characters without a width and selectors of variants do not show, nor does
+    the alphabet of a letter.
     """
     shown = (
         character
         for character in unicodedata.normalize("NFKC", name)
         if unicodedata.category(character) != "Cf" and not "\ufe00" <= character <= "\ufe0f"
     )
-    return " ".join("".join(shown).split()).casefold()
+    return " ".join("".join(shown).split()).casefold().translate(_TWINS)
 
 
 def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:

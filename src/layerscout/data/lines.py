@@ -132,6 +132,14 @@ MARKS = {
 }
 
 
+# How files begin that are no text, and what to do about each.
+ARCHIVES = {
+    b"PK\3\4": "a spreadsheet or another ZIP archive; save it as CSV, or unpack it",
+    b"\x1f\x8b": "packed by gzip; add .gz to its name",
+    b"PAR1": "Parquet; let its name end in .parquet",
+}
+
+
 def tell_encoding(start: bytes) -> str:
     """Return the encoding of a text by how it begins: UTF-8, or UTF-16 or -32."""
     for mark, encoding in MARKS.items():
@@ -149,7 +157,11 @@ def _read_text(file: File) -> Iterator[str]:
     number = 0
     with reading(file.name), file.open_bytes() as raw:
         stream = gzip.GzipFile(fileobj=raw) if file.compressed else raw
-        told = tell_encoding(stream.read(10_000))
+        start = stream.read(10_000)
+        for mark, remedy in ARCHIVES.items():
+            if start.startswith(mark):
+                raise InputError(f"text files must hold text, {file.name} is {remedy}")
+        told = tell_encoding(start)
         stream.seek(0)
         encoding = file.encoding or told
         if told.startswith(encoding.lower().replace("_", "-")):

@@ -28,7 +28,7 @@ _NO_TYPE = "_"
 # Tags as other schemes write them: b-per, B_PER, U-PER, or PER-B.
 _LIKE_SPANS = [
     re.compile(form, re.DOTALL | re.IGNORECASE)
-    for form in ("([BIESLUM])(?:[-_:./ ](.+))?", "(?=.*(.)$)(.+)[-_:./ ][BIESLUM]")
+    for form in ("([BIESLUM])(?:[-_:./ |–—](.+))?", "(?=.*(.)$)(.+)[-_:./ |–—][BIESLUM]")
 ]
 
 

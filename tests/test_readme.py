@@ -61,7 +61,11 @@ def test_the_way_from_a_csv_to_predictions(tmp_path):
     assert "accuracy" in shown[0] and "counting words" in shown[0] and "more examples" in shown[0]
     assert "wrote november.predictions.csv" in shown[1]
     assert "the whole model: accuracy" in shown[2].lower()
-    assert "best" in shown[3] and "next: layerscout tune" in shown[4] and "tuned" in shown[5]
+    assert (
+        "best" in shown[3]
+        and "next, tune this plan: layerscout tune" in shown[4]
+        and "tuned" in shown[5]
+    )
     assert "accuracy" in shown[6].lower() and (tmp_path / "plans" / "report.html").is_file()
     for number, script in enumerate(blocks("python")):
         (tmp_path / f"{number}.py").write_text(script)

@@ -214,8 +214,8 @@ def test_the_last_line_of_a_verb_is_what_comes_next(run, tiny, reviews, tmp_path
     ):
         code, printed, _ = run(verb, *arguments, "-o", tmp_path / verb)
         last = printed.splitlines()[-1]
-        assert code == 0 and "wrote " in printed and last.startswith("next: layerscout ")
-        assert printed.count("next: ") == 1
+        assert code == 0 and "wrote " in printed and last.startswith("next, ")
+        assert printed.count("next, ") == 1 and ": layerscout " in last
 
 
 def test_help_and_a_plan_load_nothing_heavy(run, tiny, reviews, tmp_path):
@@ -234,7 +234,7 @@ def test_help_and_a_plan_load_nothing_heavy(run, tiny, reviews, tmp_path):
     output = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True)
     assert output.returncode == 0, output.stderr
     assert output.stdout.count("Usage") == 7 and "\nlayerscout 0." in output.stdout
-    assert "next: layerscout tune" in output.stdout
+    assert "next, tune this plan: layerscout tune" in output.stdout
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])

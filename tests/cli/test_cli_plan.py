@@ -90,7 +90,10 @@ def test_a_plan_from_one_command(run, scanned, tiny):
         assert f"{option['value']:.3g} @ {option['state']}" in row
         assert ("◆" in row) == option["efficient"]
     assert all(len(line) <= 80 for line in [*rows.values(), lines[2]])
-    assert f"next: layerscout tune {tiny} demo --plan '(3, 3, 3)' --head-end solved" in lines
+    assert (
+        f"next, tune this plan: layerscout tune {tiny} demo --plan '(3, 3, 3)' --head-end solved"
+        in lines
+    )
 
 
 def test_the_budget_and_the_strategy_decide(run, scanned, tmp_path):
@@ -148,8 +151,8 @@ def test_the_next_command_can_be_typed(run, changed):
     settings = {"data": "it's.csv", "validation": 0.2, "max_length": 64, "seed": 3}
     folder = changed(model={"name": "my models/bert; rm"}, settings=settings)
     _, printed, _ = run("plan", folder, "--epochs", 4)
-    line = next(li for li in printed.splitlines() if li.startswith("next: "))
-    assert shlex.split(line.removeprefix("next: ")) == [
+    line = next(li for li in printed.splitlines() if li.startswith("next, "))
+    assert shlex.split(line.removeprefix("next, tune this plan: ")) == [
         "layerscout", "tune", "my models/bert; rm", "it's.csv", "--validation", "0.2",
         "--max-length", "64", "--seed", "3", "--epochs", "4", "--plan", "(3, 3, 3)",
         "--head-end", "solved",
@@ -166,7 +169,7 @@ def test_few_examples_are_passed_over_as_often_as_by_tune(
     counted = 5 if rows > 58 else counted
     assert Scan.load(folder).planning(epochs=given).work.epochs == counted
     _, printed, _ = run("plan", folder, *([] if given is None else ["--epochs", given]))
-    words = shlex.split(next(li for li in printed.splitlines() if li.startswith("next: ")))
+    words = shlex.split(next(li for li in printed.splitlines() if li.startswith("next, ")))
     assert (words[words.index("--epochs") + 1] if "--epochs" in words else None) == carried
 
 
@@ -229,10 +232,16 @@ def test_a_method(run, scanned, tmp_path, tiny, options, name, described):
     assert planned.choice.plan.notation == content["plan"]["notation"]
     assert planned.cost.trainable == content["cost"]["trainable"] < content["cost"]["total"] / 3
     assert [o["strategy"] for o in content["options"] if o["strategy"].startswith("head")] == []
-    next_one = next(line for line in printed.splitlines() if line.startswith("next: "))
+    next_one = next(line for line in printed.splitlines() if line.startswith("next, "))
     chosen = ["--method", name, *options, "--plan", content["plan"]["notation"]]
     chosen += ["--head-end", "solved"] if name == "lora" else []  # others save what they add
-    assert shlex.split(next_one)[1:] == ["layerscout", "tune", str(tiny), "demo", *chosen]
+    assert shlex.split(next_one.partition(": ")[2]) == [
+        "layerscout",
+        "tune",
+        str(tiny),
+        "demo",
+        *chosen,
+    ]
 
 
 def test_a_method_in_python(scanned):

@@ -191,7 +191,7 @@ def test_what_has_learnt_nothing_is_said(more, words):
             (
                 more,
                 "out",
-                "layerscout tune base r.csv --validation 0.1 --plan '(2, 3, 3)' --epochs 20 "
+                "layerscout tune base r.csv --plan '(2, 3, 3)' --epochs 20 "
                 "--learning-rate 1e-05,3e-05,9e-05 -o out-longer",
             )
             for more in ({"best": {"epoch": 7, "value": 0.6}}, FAILED)
@@ -200,14 +200,14 @@ def test_what_has_learnt_nothing_is_said(more, words):
         (
             FAILED | {"given": {"plan": "top:2", "examples": 60, "time": 60}},
             "out",
-            "layerscout tune base r.csv --validation 0.1 --plan '(2, 3, 3)' --examples 60 "
+            "layerscout tune base r.csv --plan '(2, 3, 3)' --examples 60 "
             "--epochs 20 --learning-rate 1e-05,3e-05,9e-05 -o out-longer",
         ),
         # Rows that were left out in halves are all that there are.
         (
             {"solved": {"judged": 60, "folds": 2}},
             "out",
-            "layerscout tune base r.csv --validation 0.1 --plan '(2, 3, 3)' --head-end solved "
+            "layerscout tune base r.csv --plan '(2, 3, 3)' --head-end solved "
             "--epochs 20 --learning-rate 1e-05,3e-05,9e-05 -o out-longer",
         ),
         (FAILED, "out-longer", ""),
@@ -361,3 +361,16 @@ def test_what_ran_once_is_said_and_that_nothing_did(cut: int | None, said: str):
     plan = {"notation": "", "reason": "", "tuned": [3], "head": 3}
     given = tuned(plan=plan, parameters={"trainable": 9}, trunk={"cut": cut, "kept": True})
     assert describe_training(given)[1] == f"9 parameters trained (100.0%){said}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("head:3 was asked for", "plan head:3 was asked for"),
+        ("head:best was asked for", "plan head:3: head:best was asked for"),
+    ],
+)
+def test_a_plan_is_named_once(reason, line):
+    plan = {"notation": "head:3", "reason": reason, "tuned": [], "head": 3}
+    given = tuned(plan=plan, parameters={"trainable": 9}, trunk={"cut": 3, "kept": True})
+    assert describe_training(given)[0] == line

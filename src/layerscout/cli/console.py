@@ -143,13 +143,13 @@ def finish(
         say(console, f"{seconds:.1f} s; wrote {', '.join(map(str, files))}")
         if content["verb"] == "evaluate":
             print_uses(console, content, folder)
-        say_next(console, suggest_command(content, folder))
+        say_next(console, reporting.suggest_step(content, str(folder)))
 
 
-def say_next(console: Console, command: str | None) -> None:
-    """Print what to type next, the last line of a verb, if anything follows."""
-    if command is not None:
-        say(console, f"next: {command}")
+def say_next(console: Console, step: tuple[str, str] | None) -> None:
+    """Print what to do next and what to type for it, the last line of a verb, if it has one."""
+    if step is not None:
+        say(console, f"next, {_begin_small(step[0])} {step[1]}")
 
 
 def say_heading(console: Console, content: Mapping[str, Any]) -> None:
@@ -158,12 +158,9 @@ def say_heading(console: Console, content: Mapping[str, Any]) -> None:
     say(console, f"{model['name']} ({model['blocks']} blocks) on {task['name']}")
 
 
-def suggest_command(content: Mapping[str, Any], folder: Path) -> str | None:
-    """Return the command that comes next after a verb, if there is one."""
-    from layerscout.reporting import suggest_step
-
-    step = suggest_step(content, str(folder))
-    return None if step is None else step[1]
+def _begin_small(sentence: str) -> str:
+    """Return a sentence as it stands after other words."""
+    return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
 def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
@@ -184,12 +181,11 @@ def print_by_name(console: Console, content: Mapping[str, Any]) -> None:
 
 def print_uses(console: Console, content: Mapping[str, Any], folder: Path) -> None:
     """Print what to do with a model, but for what comes next anyway."""
-    from layerscout.reporting import list_uses
+    from layerscout.reporting import list_uses, suggest_step
 
-    following = suggest_command(content, folder)
-    for sentence, command in list_uses(content, str(folder)):
-        if command != following:
-            say(console, f"{sentence[:1].lower()}{sentence[1:]} {command}")
+    for use in list_uses(content, str(folder)):
+        if use != suggest_step(content, str(folder)):
+            say(console, f"{_begin_small(use[0])} {use[1]}")
 
 
 def report_formats(folder: Path, formats: Sequence[str], *, quiet: bool) -> None:

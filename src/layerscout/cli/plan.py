@@ -59,4 +59,5 @@ def _report(result: Planning, folder: Path, printing: Printing) -> None:
     for line in reporting.describe_untying(content):
         say(console, line)
     say(console, f"wrote {folder / 'plan.json'}")
-    say_next(console, reporting.write_next_command(content, vars(result.scan)))
+    command = reporting.write_next_command(content, vars(result.scan))
+    say_next(console, ("tune this plan:", command))

@@ -22,7 +22,6 @@ from layerscout.cli.console import (
     say,
     say_heading,
     say_next,
-    suggest_command,
     warn,
 )
 from layerscout.cli.groups import (
@@ -145,8 +144,10 @@ def tune(
     with interruptible(resume=True), loading(printing.quiet):
         _publish(output / "model", formats, model, running, quiet=printing.quiet)
     if result is not None and not (printing.json or printing.quiet):
+        from layerscout import reporting
+
         # It comes last, once the model is also in other formats and on the hub.
-        say_next(Console(), suggest_command(result.content, output))
+        say_next(Console(), reporting.suggest_step(result.content, str(output)))
 
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:
@@ -202,7 +203,8 @@ def _report(result: Result, folder: Path, printing: Printing) -> None:
     for line in reporting.describe_training(content):
         say(console, line)
     if (stage := reporting.find_stage(content)) == "solved":
-        print_table(console, reporting.tabulate_solved(content))
+        if len(content["solved"]["losses"]) > 1:
+            print_table(console, reporting.tabulate_solved(content))
     elif len(content["runs"]) > 1:
         print_table(console, reporting.tabulate_runs(content))
     if stage == "trained":

@@ -368,7 +368,11 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     removed = model["blocks"] - plan["head"]
     if removed:
         line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"
-    return [f"plan {plan['notation']}: {plan['reason']}", line]
+    asked = plan["reason"].startswith(f"{plan['notation']} ")
+    return [
+        f"plan {plan['reason']}" if asked else f"plan {plan['notation']}: {plan['reason']}",
+        line,
+    ]
 
 
 def tabulate_errors(content: Mapping[str, Any]) -> Table | None:

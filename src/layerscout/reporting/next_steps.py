@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from layerscout.data import HELD_OUT
 from layerscout.models import read_token
 from layerscout.plans import (
     MAX_LENGTH,
@@ -116,6 +117,8 @@ def write_command(verb: str, scan: Content, *more: str, model: str | None = None
     carried = dict(CARRIED)
     if verb == "tune":
         carried["test"] = None  # only a tuning judges what it made on a test file as well
+        if settings.get("validation") == HELD_OUT:  # which it sets aside by itself
+            del carried["validation"]
         more = more if "-o" in more else (*more, *choose_output(settings.get("data") or ""))
     if verb == "scan":
         carried |= {"pooling": find_usual_pooling(scan), "balanced": False}

@@ -16,14 +16,24 @@ from layerscout.models import Encoder
 from layerscout.plans import TuneRequest, Work, block_flops, cost
 from layerscout.reporting import describe_more
 from layerscout.states import make_batches
-from layerscout.tuning import RunOptions, free, limiting, machine, run, stages, timing, tune
+from layerscout.tuning import (
+    RunOptions,
+    free,
+    limiting,
+    machine,
+    run,
+    stages,
+    staging,
+    timing,
+    tune,
+)
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stepping import Stepper
 from layerscout.tuning.timing import Speed, estimate, estimate_run
 from tuned import task_of
 
 BOARD = Path(__file__).parents[2] / "bench" / "board" / "board.csv"
-MODULES = (free, limiting, machine, run, stages, timing)
+MODULES = (free, limiting, machine, run, stages, staging, timing)
 OPTIONS = {"batch_size": 8, "epochs": 5, "learning_rate": 1e-3, "progress": False}
 
 
@@ -43,7 +53,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock, step, pool_each = Clock(), Stepper.step, Encoder.pool_each
+    clock, step, pool_each, read = Clock(), Stepper.step, Encoder.pool_each, staging.read_inputs
 
     def take_step(self, rows, rate):
         clock.steps += 1
@@ -56,11 +66,16 @@ def clock(monkeypatch):
         clock.now += len(rows) / 60
         return pool_each(self, tokens, rows, poolings)
 
+    def read_inputs(encoder, model, examples, rows, *layers):
+        clock.now += len(rows) / 60 * (4 if clock.steps >= clock.slow_from else 1)
+        return read(encoder, model, examples, rows, *layers)
+
     for module in MODULES:
         if hasattr(module, "perf_counter"):
             monkeypatch.setattr(module, "perf_counter", clock)
     monkeypatch.setattr(Stepper, "step", take_step)
     monkeypatch.setattr(Encoder, "pool_each", pool)
+    monkeypatch.setattr(staging, "read_inputs", read_inputs)
     return clock
 
 
@@ -130,9 +145,9 @@ def test_stages_are_estimated_by_their_rows(bert):
         for split in (tuning.training, tuning.validation)
     )
     runs = estimate_run(tuning, tuning.plans[0], Speed(forward=1, batch=0), RunOptions())
-    # Each reads all rows in the end, and its own for the head that it starts with.
-    wanted = [training + validation + share * training for share in (0.5, 0.5, 1)]
-    assert [run.start for run in runs] == pytest.approx(wanted)
+    # Each reads its own rows for the head that it starts with, and all rows in the end.
+    assert [run.start for run in runs] == pytest.approx([0.5 * training, 0.5 * training, training])
+    assert {run.end for run in runs} == {training + validation}
 
 
 def test_what_a_first_call_imports_is_no_time_of_solving(bert, monkeypatch):
@@ -185,7 +200,16 @@ def test_a_slower_machine_stops_a_training(bert, clock):
     result = tune(bert, task_by_words(), "top:1", time=40, since=clock.now, **OPTIONS)
     [trained] = result.content["runs"]
     assert "the time was over" in trained["stopped"] and trained["curve"]
-    assert clock.now - 1000 < 44 and any("ended early" in each for each in result.warnings)
+    assert clock.now - 1000 < 40 and any("ended early" in each for each in result.warnings)
+
+
+def test_what_follows_the_steps_of_a_slower_machine_has_its_time(bert, clock):
+    """Reading all rows for the head, which is slower by then, too."""
+    clock.slow_from = 8
+    options = {**OPTIONS, "head_end": "solved", "since": clock.now}
+    result = tune(bert, task_by_words(), "top:1", time=90, **options)
+    [trained] = result.content["runs"]
+    assert "the time was over" in trained["stopped"] and 60 < clock.now - 1000 < 90
 
 
 def test_the_free_head_is_kept_where_no_training_fits(bert, clock, tmp_path):

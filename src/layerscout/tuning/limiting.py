@@ -7,22 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
-from math import ceil, inf
+from math import ceil
 from time import perf_counter
 from typing import Any
 
 from layerscout.errors import InputError
 from layerscout.progress import write_duration
 from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
-from layerscout.tuning.machine import Watch
+from layerscout.tuning.machine import Deadline, Watch
 from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.stages import Hooks, TunedPlan
 from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run
 
-# A training is planned for this share of the limit: estimates are not exact.
-PLANNED_SHARE = 0.95
+# A training is planned for this share of the limit, and stopped at the other: neither the estimates
+# nor the speed of a machine that others use are exact.
+PLANNED_SHARE, STOPPED_SHARE = 0.95, 0.98
 # Steps below which a training is not worth beginning.
 LEAST_STEPS = 10
 # How far in accuracy what "auto" returns is above the free head on test rows, with the interval of
@@ -65,7 +66,7 @@ class Fitted:
         tuned: those of the plans that need no more.
         ready: the free head, solved before any training; None where there is none.
         notes: what the reader should know.
-        deadlines: until when each training may go on, by `perf_counter`.
+        deadlines: of the trainings, in their order.
         more: the limit that a training would need which does not fit, and what it would bring, as
             `result.json` holds it; None where that was not measured.
     """
@@ -74,7 +75,7 @@ class Fitted:
     tuned: Sequence[TunedPlan] = ()
     ready: Ready | None = None
     notes: Sequence[str] = ()
-    deadlines: Iterator[float] = field(default_factory=partial(repeat, inf))
+    deadlines: Iterator[Deadline] = field(default_factory=partial(repeat, Deadline()))
     more: dict[str, Any] | None = None
 
 
@@ -120,16 +121,15 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         head = [] if ready is None else [ready.head]
         more = _expect_gain(tuning, ask_for(whole)) if head else None
         return Fitted(replace(left, plans=left.plans[:1]), head, notes=[note], more=more)
-    end = watch.started + watch.limit - slower * after
     fit = f"{steps:,} of {whole:,} steps are trained, as many as fit {limit}"
     notes = [f"{fit}; all would need --time {ask_for(whole)}s"]
     settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
-    epochs = settings.count_epochs(n)
+    epochs, end = settings.count_epochs(n), watch.started + STOPPED_SHARE * watch.limit
     return Fitted(
         replace(tuning, settings=settings, work=replace(tuning.work, epochs=epochs)),
         ready=ready,
         notes=notes if steps < whole else [],
-        deadlines=_set_deadlines(end, [run.take(settings, n) for run in runs]),
+        deadlines=_set_deadlines(end, slower, after, runs, [run.take(settings, n) for run in runs]),
     )
 
 
@@ -158,8 +158,10 @@ def _compare_with(forecast: Forecast, watch: Watch) -> float:
     return max(1.0, taken / expected) if expected else 1.0
 
 
-def _set_deadlines(end: float, seconds: Sequence[float]) -> Iterator[float]:
-    """Yield until when each training may go on: its share of what is left when it begins."""
-    for number, own in enumerate(seconds):
-        now = perf_counter()
-        yield now + max(0.0, end - now) * own / sum(seconds[number:])
+def _set_deadlines(
+    end: float, slower: float, after: float, runs: Sequence[RunTime], seconds: Sequence[float]
+) -> Iterator[Deadline]:
+    """Yield the deadline of each training, which has its share of what is left when it begins."""
+    for number, (run, own) in enumerate(zip(runs, seconds, strict=True)):
+        share, last = own / sum(seconds[number:]), run.epoch + run.end
+        yield Deadline(perf_counter(), end, share, own - last, last, after, slower)

@@ -36,6 +36,42 @@ PHASES: tuple[Phase, ...] = ("states", "solve", "trunk", "train", "judge", "save
 
 
 @dataclass(frozen=True)
+class Deadline:
+    """Until when the steps of a training may go on, if that is limited, in seconds.
+
+    Attributes:
+        begun: what `perf_counter` said when the training began.
+        end: what it says when all should be done.
+        share: of the time that is left for trainings, what this one may take.
+        steps: expected until its last step.
+        last: expected from then until its end.
+        after: expected from the end of all trainings.
+        slower: how many times slower than expected this machine was before.
+    """
+
+    begun: float = 0.0
+    end: float = inf
+    share: float = 1.0
+    steps: float = 0.0
+    last: float = 0.0
+    after: float = 1.0
+    slower: float = 1.0
+
+    def is_over(self, done: float) -> bool:
+        """Return whether no time is left for more than what follows the steps.
+
+        That takes as long as expected, or longer as the steps do, of which a share is done. (A
+        limit of time is for a single process.)
+        """
+        taken, follows = perf_counter() - self.begun, self.last + self.after
+        # Counted as if what follows had gone at the speed before, so that few steps tell little.
+        pace = (taken + self.slower * follows) / (done * self.steps + follows)
+        slower = max(self.slower, pace)
+        trained = self.end - slower * self.after - self.begun
+        return taken > self.share * trained - slower * self.last
+
+
+@dataclass(frozen=True)
 class Watch:
     """Measures the phases of a tuning.
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import repeat
-from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from layerscout.states import (
     is_first_process,
     join_process_group,
 )
-from layerscout.tuning.machine import Watch
+from layerscout.tuning.machine import Deadline, Watch
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions, tracking
 from layerscout.tuning.snapshots import RunSnapshots, Snapshots
@@ -59,7 +58,7 @@ class Hooks:
         memory: bytes that training is expected to take, which are shown too.
         warnings: what the reader of the result should know, added to.
         watch: measures what every phase takes.
-        deadlines: until when each training may go on, by `perf_counter`, in their order.
+        deadlines: of the trainings, in their order.
     """
 
     show: Show
@@ -68,7 +67,7 @@ class Hooks:
     memory: int
     warnings: list[str]
     watch: Watch
-    deadlines: Iterator[float] = field(default_factory=partial(repeat, inf))
+    deadlines: Iterator[Deadline] = field(default_factory=partial(repeat, Deadline()))
 
     def track(
         self, label: str, about: Mapping[str, Any]
@@ -248,11 +247,6 @@ def compute_trunk(
     return done
 
 
-def is_over(until: float) -> bool:
-    """Return whether it is later than that; a limit of time is for a single process."""
-    return perf_counter() > until
-
-
 def start_model(
     tuning: Tuning, plan: Plan, seed: int, classifier: Classifier | None = None
 ) -> TrainableModel:
@@ -285,12 +279,12 @@ def train_run(
     label = f"{plan.notation}, learning rate {rate:g}, seed {seed}"
     about = {"learning_rate": rate, "seed": seed, "plan": plan.notation}
     about |= {"method": tuning.method.name, **asdict(tuning.settings)}
-    until = next(hooks.deadlines)
+    deadline = next(hooks.deadlines)
 
     def advance(done: int, total: int) -> bool:
         needed = f"{done / total:.0%}, needs {hooks.memory / 1e9:.3g} GB"
         hooks.show(label, done, total, needed)
-        return is_over(until)
+        return deadline.is_over(done / total)
 
     def save(epoch: int) -> None:
         folder = checkpoints.get(epoch)

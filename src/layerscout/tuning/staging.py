@@ -41,7 +41,6 @@ from layerscout.tuning.stages import (
     Hooks,
     TunedPlan,
     compute_trunk,
-    is_over,
     list_rate_factors,
     start_model,
     try_rates,
@@ -175,7 +174,7 @@ def _train_stage(
 
     The run gets what the steps come to; `place` counts the stages from 1.
     """
-    rate, until = run.learning_rate, next(hooks.deadlines)
+    rate, deadline = run.learning_rate, next(hooks.deadlines)
     assert rate is not None, "it is trained"
     plan, settings, examples = rated.choice.plan, tuning.settings, labelled.examples
     model = start_model(tuning, plan, run.seed, find_classifier(tuning)).model
@@ -186,7 +185,7 @@ def _train_stage(
 
     def advance(done: int, _: int) -> bool:
         hooks.show(label, before + done, sum(steps))
-        return is_over(until)
+        return deadline.is_over(done / own)
 
     with ExitStack() as within:
         within.enter_context(use_seed(run.seed))

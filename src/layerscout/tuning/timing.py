@@ -287,19 +287,21 @@ class RunTime:
     """Seconds of a run.
 
     Attributes:
-        start: before its first step and after its last one.
+        start: before its first step.
         step: of a step, in the mean.
         epoch: after each epoch.
+        end: after its last step.
     """
 
     start: float
     step: float
-    epoch: float
+    epoch: float = 0.0
+    end: float = 0.0
 
     def take(self, settings: Settings, examples: int) -> float:
         """Return the seconds of a whole run with these settings on so many examples."""
         steps, epochs = settings.steps(examples), settings.passes(examples)
-        return self.start + steps * self.step + epochs * self.epoch
+        return self.start + steps * self.step + epochs * self.epoch + self.end
 
 
 def estimate_run(
@@ -317,8 +319,8 @@ def estimate_run(
     if tuning.starts_solved:
         first = passed + _estimate_solving(tuning, speed, 1)
     if tuning.stages is not None:  # the head is solved once all steps are taken, of all rows
-        start += passed + judged
-        return [RunTime(start + share * first, share * step, 0.0) for share in tuning.stages]
+        end = passed + judged
+        return [RunTime(start + part * first, part * step, end=end) for part in tuning.stages]
     if running.snapshots is not None:  # parameters, two moments of each, and those that are best
         trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
         judged += 16 * trained / WRITTEN

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from conftest import start
+from layerscout.errors import InputError
 from layerscout.reporting import list_uses
 from layerscout.states import cache_path, clear_cache, write_entry
 
@@ -51,6 +54,15 @@ def test_from_scan_to_plan_to_a_tuned_model(run, tiny, reviews, tmp_path, capsys
     assert model.config.id2label == {0: "bad", 1: "good"}
     code, _, errors = run("scan", out, reviews)  # the folder around a model
     assert code == 2 and f"did you mean {out / 'model'}?" in errors
+
+
+def test_faults_of_the_data_are_said_once_and_before_the_work(run, tiny, tmp_path, monkeypatch):
+    data = tmp_path / "x.csv"
+    data.write_text("text,label\n" + "good,a\nbad,b\n,b\n" * 20)
+    command = ("tune", tiny, data, "--plan", "head:2", "-o", tmp_path / "out", *QUICK)
+    assert run(*command)[2].count(f"20 of 60 rows of {data} have an empty text") == 1
+    monkeypatch.setattr("layerscout.tuning.tune", Mock(side_effect=InputError("stopped")))
+    assert re.search(r"have an empty text\n(.*\n)+layerscout: stopped", run(*command)[2])
 
 
 def test_the_result_of_another_training_is_not_lost(run, tiny, reviews, tmp_path):

@@ -127,6 +127,11 @@ SAME = "rows of task have a text that is there before; rows of one text stay tog
         ),
         (["k", "k", "m", "n"], [["p"], [], ["q"], ["p"]], [f"1 of 4 {SAME}", "as p and none"]),
         ([["k", "l"], ["k", "l"]], [["X", "Y"], ["Y", "X"]], []),
+        (
+            ["", "", "m", "n"],
+            ["p", "q"] * 2,
+            ["2 of 4 rows of task have an empty", f"1 of 4 {SAME}"],
+        ),
     ],
 )
 def test_texts_that_occur_again(texts: Any, labels: Any, lines: list[str]) -> None:

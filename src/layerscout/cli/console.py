@@ -103,9 +103,11 @@ def loading(quiet: bool) -> Iterator[None]:
         gc.enable()
 
 
-def open_report(content: Mapping[str, Any], path: Path, printing: Printing) -> Console | None:
-    """Print warnings, and the JSON file if asked; return a console if there is more to say."""
-    warn(content.get("warnings", ()))
+def open_report(
+    content: Mapping[str, Any], path: Path, printing: Printing, said: Collection[str] = ()
+) -> Console | None:
+    """Print warnings that are not yet, and the JSON file if asked; return a console for more."""
+    warn(each for each in content.get("warnings", ()) if each not in said)
     if printing.json:
         print(path.read_text(encoding="utf-8"), end="", flush=True)
     return None if printing.json or printing.quiet else Console()

@@ -111,6 +111,9 @@ def tune(
         machine.settle_threads()
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None
+    # Before the work, which they may be a reason to stop; rows that are in both splits may yet go.
+    said = [each for each in task.warnings if each != task.repeated]
+    warn(said if is_first_process() else ())
     with interruptible(output / "snapshots"):
         try:
             result = tuning.tune(
@@ -138,7 +141,7 @@ def tune(
             result.save(output)
             write_config("tune", given, output)
     if result is not None:
-        _report(result, output, printing)
+        _report(result, output, printing, said)
     elif printing.json:
         typer.echo((output / "result.json").read_text(encoding="utf-8"), nl=False)
     with interruptible(resume=True), loading(printing.quiet):
@@ -178,12 +181,12 @@ def _publish(
             say(Console(stderr=True), f"pushed to {address}")
 
 
-def _report(result: Result, folder: Path, printing: Printing) -> None:
+def _report(result: Result, folder: Path, printing: Printing, said: list[str]) -> None:
     """Print what tuning gave, or its JSON for a program."""
     from layerscout import reporting
 
     content = result.content
-    console = open_report(content, folder / "result.json", printing)
+    console = open_report(content, folder / "result.json", printing, said)
     if console is None:
         return
     say_heading(console, content)

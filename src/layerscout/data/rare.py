@@ -118,7 +118,8 @@ def warn_of_repeats(name: str, kind: Kind, labels: tuple[str, ...], split: Split
         return lines
     firsts = np.unique(numbers, return_index=True)[1]
     own = split.labels.reshape(len(split), -1)
-    other = np.flatnonzero((own != own[firsts[numbers]]).any(axis=1))
+    written = np.array([bool(text.strip()) for text in split.texts])  # empty ones: said elsewhere
+    other = np.flatnonzero((own != own[firsts[numbers]]).any(axis=1) & written)
     if len(other):
         shown = []
         for row in other[:SHOWN]:

@@ -396,4 +396,4 @@ def _check_empty(table: Table, texts: Mapping[str, list[str]], warnings: list[st
     empty = np.logical_or.reduce(list(blank.values()))
     if empty.any():
         count = np.count_nonzero(empty)
-        warnings.append(f"{count} of {len(empty)} rows of {table.name} have an empty text")
+        warnings.append(f"{count:,} of {len(empty):,} rows of {table.name} have an empty text")

@@ -72,6 +72,10 @@ def test_a_model_that_is_no_better_says_so_first(bert):
     line, better = compare_with_words(ahead)
     assert better and line == f"counting words (tf-idf) reaches accuracy {words['value']:.3f}"
     assert f"- Baseline: {line}\n" in write_card(ahead)
+    words = {**words, "difference": 0.09, "interval": [-0.01, 0.18]}
+    line, better = compare_with_words({**content, "baselines": {"tf-idf": words}})
+    assert not better and line.startswith("not clearly better than what is free: counting words")
+    assert line.endswith("the difference is +0.090 (−0.010 to +0.180)")
     assert compare_with_words({**content, "baselines": None}) == ("", True)
 
 

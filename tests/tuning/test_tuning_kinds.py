@@ -24,7 +24,7 @@ from inputs import as_csv, expect_refused
 from layerscout.data import Task, make_targets, shuffle_batches
 from layerscout.models import Encoder, base_of, make_classifier, resume_at
 from layerscout.plans import Settings
-from layerscout.reporting import write_card
+from layerscout.reporting import summarise_tuning, write_card
 from layerscout.states import Examples, make_batch, make_batches, predict
 from layerscout.tuning.stepping import compute_loss
 from layerscout.tuning.training import train
@@ -235,6 +235,7 @@ def test_numbers(bert, tmp_path):
         abs=1e-6,
     )
     assert content["metric"] == "pearson_spearman"
+    assert f"off by {squares**0.5:.3g}, root mean square" in summarise_tuning(content)
     curve = content["runs"][0]["curve"]
     best = content["best"]["epoch"]
     assert content["best"]["value"] == content["metrics"]["pearson_spearman"]

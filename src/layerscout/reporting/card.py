@@ -59,7 +59,8 @@ def summarise_tuning(content: Mapping[str, Any]) -> str:
     other = content["against"]
     if other is None:
         share = content["flops"]["train"] / content["flops"]["full_train"]
-        cost = f"{share:.0%} of the FLOPs of full fine-tuning{note_judging(content)}"
+        steps = " for as many steps" * (content["settings"]["max_steps"] is not None)
+        cost = f"{share:.0%} of the FLOPs of full fine-tuning{steps}{note_judging(content)}"
         if (content.get("free") or {}).get("kept"):
             cost += ", training that was no better included"
         return f"{line}, {cost}, {describe_quality(content)}"

@@ -151,8 +151,9 @@ def compare_with_words(content: Mapping[str, Any]) -> tuple[str, bool]:
     if words["interval"] is not None and words["interval"][0] > 0:
         return reached, True
     ends = "" if words["interval"] is None else " ({:+.3f} to {:+.3f})".format(*words["interval"])
-    difference = f"{words['difference']:+.3f}{ends}"
-    return f"no better than what is free: {reached}; the difference is {difference}", False
+    difference = f"{words['difference']:+.3f}{ends}".replace("-", "−")
+    how = "not clearly" if words["difference"] > 0 else "no"
+    return f"{how} better than what is free: {reached}; the difference is {difference}", False
 
 
 def describe_interval(content: Mapping[str, Any]) -> str:
@@ -331,6 +332,7 @@ def describe_quality(content: Mapping[str, Any]) -> str:
         content: of `result.json`.
     """
     name, value = name_measure(content), content[content["keep"]]["value"]
+    off = _describe_errors((content.get("test") or content)["metrics"])
     if (test := content.get("test")) is not None:
         reached = test["metrics"][content["metric"]]
         always = compare_with_majority({**content, "majority": test["majority"]}, reached)
@@ -339,16 +341,22 @@ def describe_quality(content: Mapping[str, Any]) -> str:
         text = f"test {name} {reached:.3f}{versus}"
         held = "left out" if is_left_out(content) else "validation"
         interval = describe_interval({**test, "metric": content["metric"]})
-        notes = [interval, always, f"{held} {value:.3f}"]
+        notes = [interval, always, off, f"{held} {value:.3f}"]
     else:
         chosen = "selected on these rows" if list_chosen(content) else ""
         other = content.get("against")
         versus = f" vs {other[content['keep']]['value']:.3f}" if other else ""
         text, always = f"{name} {value:.3f}{versus}", compare_with_majority(content, value)
         judged = f"of {count_judged(content)}" if is_left_out(content) else ""
-        notes = [describe_interval(content), always, judged, chosen]
+        notes = [describe_interval(content), always, off, judged, chosen]
     noted = "; ".join(filter(None, notes))
     return f"{text} ({noted})" if noted else text
+
+
+def _describe_errors(metrics: Mapping[str, float]) -> str:
+    """Say how far predicted numbers are off, which a correlation does not; "" for other tasks."""
+    squares = metrics.get("mean_squared_error")
+    return "" if squares is None else f"off by {squares**0.5:.3g}, root mean square"
 
 
 def read_calibration(content: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
@@ -372,14 +380,10 @@ def describe_calibration(content: Mapping[str, Any]) -> str | None:
     if (known := read_calibration(content)) is None:
         return None
     name, measured = known
-    *before, after = measured.values()
-    off, loss = (format_decimals(after[key]) for key in ("ece", "nll"))
-    text = f"probabilities are off by {off} (expected calibration error, {name}), log loss {loss}"
-    if before:  # what the factor lowers is the loss
-        off, loss = (format_decimals(before[0][key]) for key in ("ece", "nll"))
-        factor = content["calibration"]["factor"]
-        text += f" (before logits were scaled by {factor:.3g}: {off} and {loss})"
-    return f"{text}, Brier score {format_decimals(after['brier'])}"
+    *_, after = measured.values()
+    off, loss, brier = (format_decimals(after[key]) for key in ("ece", "nll", "brier"))
+    off = f"{off} (expected calibration error, {name})"
+    return f"probabilities are off by {off}, log loss {loss}, Brier score {brier}"
 
 
 def describe_speed(content: Mapping[str, Any]) -> str:

@@ -83,3 +83,18 @@ def test_choices_and_short_measures_have_no_words(bert):
     few = {"measure": "predictions"}
     assert tune(bert, word_task("classes"), "top:1", **TRAINED, **few).content["baselines"] == {}
     assert tune(bert, choices_task(), "top:1", **TRAINED).content["baselines"] == {}
+
+
+@pytest.mark.parametrize("plan", ["top:1", "head:best"])
+def test_words_that_have_labels_are_counted_with_their_neighbours(bert, plan):
+    rng = np.random.default_rng(0)
+    rows = [[str(word) for word in rng.choice(["the", "cat", "sat", "down"], 6)] for _ in range(60)]
+    tags = [
+        ["N" if before == "the" else "V" for before in ("", *words[:-1])] for words in rows
+    ]  # so that the word alone says nothing
+    task = Task.from_lists(rows[:40], tags[:40], validation=(rows[40:], tags[40:]))
+    options = TRAINED if plan == "top:1" else {"progress": False}
+    content = tune(bert, task, plan, **options).content
+    assert content["baselines"]["tf-idf"]["value"] > 0.99
+    line, better = compare_with_words(content)
+    assert not better and "counting words and their neighbours (tf-idf) reaches accuracy" in line

@@ -147,7 +147,8 @@ def compare_with_words(content: Mapping[str, Any]) -> tuple[str, bool]:
     words = (content.get("baselines") or {}).get("tf-idf")
     if words is None:
         return "", True
-    reached = f"counting words (tf-idf) reaches {name_measure(content)} {words['value']:.3f}"
+    own = " and their neighbours" if content["task"]["kind"] == "token_classification" else ""
+    reached = f"counting words{own} (tf-idf) reaches {name_measure(content)} {words['value']:.3f}"
     if words["interval"] is not None and words["interval"][0] > 0:
         return reached, True
     ends = "" if words["interval"] is None else " ({:+.3f} to {:+.3f})".format(*words["interval"])

@@ -24,9 +24,9 @@ SLOPE, FLAT = 1e-4, 1e-10
 
 
 def predict_from_words(
-    texts: Sequence[str],
+    texts: Sequence[str] | Sequence[tuple[str, ...]],
     y: np.ndarray,
-    others: Sequence[str],
+    others: Sequence[str] | Sequence[tuple[str, ...]],
     *,
     classes: int | None = None,
     most: int = MOST_TEXTS,
@@ -39,7 +39,7 @@ def predict_from_words(
     takes longer than all of this.
 
     Args:
-        texts: n of them.
+        texts: n of them, or the words of each.
         y: class ids (n,), which labels each text has, bool (n, K), or numbers (n,).
         others: m of them.
         classes: K, where there may be classes without a text.
@@ -91,8 +91,8 @@ def predict_from_words(
     return logits
 
 
-def _split(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+def _split(text: str | tuple[str, ...]) -> Sequence[str]:
+    return re.findall(r"\w+", text.lower()) if isinstance(text, str) else text
 
 
 def _count(texts: Iterable[Sequence[str]], numbers: dict[str, int]) -> Any:

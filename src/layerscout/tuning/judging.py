@@ -117,7 +117,7 @@ def judge(
         result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
         if measure == "all":
-            words = judge_words(tuning, judged, thresholds)
+            words = judge_words(tuning, judged, answers, thresholds)
         predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
         test, more, tested = _judge_test(tuning, first, task.test, model, thresholds)

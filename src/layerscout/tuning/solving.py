@@ -61,7 +61,7 @@ class Judged:
         factor: on those of the model that is kept.
         factors: on those of each row, (n,), found without the row.
         trained: by steps, and not solved.
-        dealt: the fold of each row, where there are several.
+        dealt: the fold of each row, or of each word, where there are several.
     """
 
     split: Split

@@ -420,7 +420,8 @@ def number_classes(
     for row, name in enumerate(names):
         if name not in numbers:
             rule = f"every {what} must occur in training"
-            actual, remedy = f"{name!r:.60}", f"training has {join_names(labels)}"
+            actual = f"{name!r:.60}"
+            remedy = f"leave such rows out, or give training some: it has {join_names(labels)}"
             if alike := [label for label in labels if _fold(label) == _fold(name)]:
                 actual, remedy = f"{name!a:.60}", f"training has {alike[0]!a:.60}"
             raise table.fault(rule, actual, column, row, remedy)

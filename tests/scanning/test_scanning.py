@@ -125,6 +125,16 @@ def test_what_was_cut_or_empty_is_told(encoder, caplog):
     assert "6 of 12 inputs have no ordinary token" in warnings
 
 
+@pytest.mark.parametrize("texts", [["the cat", "the 雨 rain"], ["the cat", "雨 雨"]])
+def test_texts_that_the_tokenizer_does_not_know_are_told(encoder, texts):
+    task = ls.Task.from_lists([f"{text} {n}" for n in range(6) for text in texts], ["x", "y"] * 6)
+    said = "over a third of the tokens are unknown to the tokenizer, and all read as '[UNK]'"
+    expected = 1 if "雨 雨" in texts else 0
+    result = ls.tune(encoder, task, "top:1", epochs=1, cache_limit=0)
+    for warnings in (ls.scan(encoder, task).warnings, result.warnings):
+        assert sum(line.startswith(said) for line in warnings) == expected
+
+
 @pytest.mark.parametrize("keys", [KEYS, (*KEYS, "h_score")])  # from sums, and from states
 def test_states_that_are_not_finite_have_no_score(tiny, keys):
     broken = Encoder.load(tiny)

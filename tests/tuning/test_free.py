@@ -147,7 +147,10 @@ def test_where_no_head_can_be_solved_nothing_is_compared(bert):
     task = Task.from_lists(["a cat"] * 8, ["x", "y"] * 4)
     content = tune(bert, task, "auto", **IDLE, head_end="trained").content
     assert content["free"] is None and describe_free(content) is None
-    expect_refused("have one text for each class … or `head_end` trained", tune, bert, task, **IDLE)
+    one_of_another = Task.from_lists([*[""] * 7, "a cat"], ["x", "y"] * 4)
+    for alike in (task, one_of_another):
+        rule = "have one text for each class … or `head_end` trained"
+        expect_refused(rule, tune, bert, alike, **IDLE)
 
 
 def test_two_rows_of_each_class_judge_in_halves_and_one_row_judges_nothing(bert):

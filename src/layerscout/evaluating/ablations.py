@@ -32,6 +32,7 @@ from layerscout.models import (
     take_tokens,
     warn_of_cut_inputs,
     warn_of_dropped_words,
+    warn_of_unknown_tokens,
 )
 from layerscout.plans import Edit, EvaluateRequest, format_edits
 from layerscout.progress import Show
@@ -186,6 +187,7 @@ def list_warnings(outputs: Outputs, encoder: Encoder, max_length: int) -> list[s
     tokens = outputs.tokens
     warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, encoder, max_length)
     warnings += warn_of_dropped_words(tokens.dropped)
+    warnings += warn_of_unknown_tokens(tokens, encoder.tokenizer)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.skipped.items()}
     named = {**outputs.logits, **spans}
     if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:

@@ -464,6 +464,17 @@ def warn_of_cut_inputs(
     return [f"{line}; --max-length {min(limit, enough)} reads more of them"]
 
 
+def warn_of_unknown_tokens(tokens: Tokens, tokenizer: Any) -> list[str]:
+    """Warn where over a third of the tokens are what the tokenizer has no word for."""
+    mark = -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
+    if 3 * np.count_nonzero(tokens.ordinary & (tokens.ids == mark)) <= tokens.ordinary.sum():
+        return []
+    return [
+        f"over a third of the tokens are unknown to the tokenizer, and all read as "
+        f"{tokenizer.unk_token!r}; use a model whose vocabulary has the characters of these texts"
+    ]
+
+
 def warn_of_dropped_words(dropped: int) -> list[str]:
     """Warn of labelled words that the tokenizer makes nothing of; nothing where there was none."""
     if not dropped:

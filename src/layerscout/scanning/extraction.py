@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from layerscout.data import Split
-from layerscout.models import Cut, Encoder, Tokens
+from layerscout.models import Cut, Encoder, Tokens, warn_of_unknown_tokens
 from layerscout.plans import Pooling
 from layerscout.progress import WAIT_SECONDS, Show, follow_examples, say, write_duration
 from layerscout.states import States, check_limit, fingerprint_encoder, pool_states
@@ -166,7 +166,8 @@ class Extractor:
         if rows is not None and split.words is not None:
             tokens = tokens.select(rows)
         states: Mapping[Pooling, States] = {}
-        moments, warnings, passed = None, tuple[str, ...](), (0, 0.0)
+        moments, passed = None, (0, 0.0)
+        warnings = warn_of_unknown_tokens(tokens, self.encoder.tokenizer)
         if keep:
             with self.timed("forward"):
                 pooled = pool_states(
@@ -178,7 +179,7 @@ class Extractor:
                     show=self.show,
                     stage=stage,
                 )
-            states, warnings = pooled.states, (pooled.warning,) if pooled.warning else ()
+            states, warnings = pooled.states, [*filter(None, [pooled.warning]), *warnings]
             passed = pooled.passed
         elif classes is not None:
             before = self.seconds.get("forward", 0.0)
@@ -192,7 +193,7 @@ class Extractor:
             frozenset([(self.encoder.device.type, self.encoder.precision)]),
             states,
             moments,
-            warnings,
+            tuple(warnings),
             passed,
         )
 

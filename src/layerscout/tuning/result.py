@@ -32,6 +32,7 @@ from layerscout.models import (
     name_empty_text,
     warn_of_cut_inputs,
     warn_of_dropped_words,
+    warn_of_unknown_tokens,
 )
 from layerscout.plans import (
     Cost,
@@ -403,6 +404,7 @@ def _list_warnings(settled: Settled) -> list[str]:
     )
     warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, tuning.encoder, max_length)
     warnings += warn_of_dropped_words(tokens.dropped)
+    warnings += warn_of_unknown_tokens(tokens, tuning.encoder.tokenizer)
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
     if warmup >= steps and tuning.trains:
         warnings.append(

@@ -179,6 +179,8 @@ def try_rates(
             champion = rank_rate(values), *best[1:]
     if champion is None:
         remedy = "use a lower --learning-rate"
+        if "same for all texts" in str(runs[0].stopped):
+            remedy += ", or a model whose tokenizer tells them apart"
         if " at step 1 of " in str(runs[0].stopped):  # whose loss comes before its update
             remedy = "it overflows before any update: use another model, or --precision float32"
         raise NothingFinishedError(

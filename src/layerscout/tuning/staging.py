@@ -147,7 +147,7 @@ def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:
         (examples,) = compute_trunk(tuning, plan, (rows,), hooks.show)
     if tuning.stages is not None and len(tuning.stages) > 1:
         parts = deal_texts(split, answers, groups=2)[0]
-        if parts.max() < 1:
+        if {0, 1} - {*parts}:
             raise UnsolvableError(
                 f"the {len(parts)} labelled examples of {tuning.task.name} have one text for each "
                 "class, so they cannot judge each other; give other texts, or `head_end` trained"

@@ -116,7 +116,8 @@ def test_validation_has_labels_of_training() -> None:
     assert task.validation is not None
     assert task.validation.labels.tolist() == [[False, True, False], [False] * 3]
     words = (
-        "every label must occur in training … has 'hope' in row 1 … give training some: it has anger, fear, joy"
+        "every label must occur in training … has 'hope' in row 1 … give training some: it has "
+        "anger, fear, joy"
     )
     new = (["e", "f"], [[], ["joy", "hope"]])
     expect_refused(words, Task.from_lists, TEXTS, LISTS, validation=new)

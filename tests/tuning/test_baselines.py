@@ -36,12 +36,20 @@ def word_task(kind, n=60):
     )
 
 
+def predict_words(texts, y, others):
+    """Predict from words; each of several labels as often as the texts have it."""
+    words = predict_from_words(texts, y, others)
+    if y.dtype.kind == "b":
+        words -= [np.quantile(words[:, k], 1 - y[:, k].mean()) for k in range(y.shape[1])]
+    return words
+
+
 @pytest.mark.parametrize("kind", ["classes", "several", "numbers"])
 def test_words_are_judged_on_the_rows_of_the_model(bert, kind):
     task = word_task(kind)
     train, held = task.train, task.validation
     result = tune(bert, task, "top:1", **TRAINED)
-    words = predict_from_words(train.texts, train.labels, held.texts)
+    words = predict_words(train.texts, train.labels, held.texts)
     logits = np.stack(result.predictions["logits" if kind != "numbers" else "prediction"])
     pair = words, logits.reshape(len(held), -1)
     said = result.content["baselines"]["tf-idf"]
@@ -56,7 +64,7 @@ def test_words_are_judged_on_the_rows_of_the_model(bert, kind):
     for fold in range(5):
         rest, own = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         few = [texts[row] for row in rest], y[rest], [texts[row] for row in own]
-        words[own] = predict_from_words(*few)
+        words[own] = predict_words(*few)
     assert solved["baselines"]["tf-idf"]["value"] == pytest.approx(evaluate(task.metric, y, words))
 
 

@@ -167,7 +167,7 @@ def warn_of_answers(
         return [f"the model predicts the same labels for all {len(labels):,} {what}: {listed}"]
     return [
         f"the model predicts no label for any of {len(labels):,} {what}: no probability is above "
-        "its threshold; use --threshold tuned to find better ones, or train longer"
+        "its threshold; tuning with --threshold tuned finds better ones, or train longer"
     ]
 
 
@@ -187,5 +187,5 @@ def _warn_of_never(
     return [
         f"the model never predicts {len(never)} of its {len(names)} "
         f"{'labels' if several else 'classes'}, which some of {len(labels):,} {what} have: "
-        f"{name_some(never)}; more training examples of them may help, or {remedy}"
+        f"{name_some(never)}; more training examples of them may help, or tuning with {remedy}"
     ]

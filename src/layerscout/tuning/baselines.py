@@ -20,6 +20,7 @@ def judge_words(
     """Judge counting words on the rows that a model is judged on, and compare the two.
 
     They are regressed on the same rows as the model: without each of its folds, or on training.
+    Each of several labels is predicted as often as these have it.
 
     Args:
         tuning: what the model comes from.
@@ -50,6 +51,9 @@ def judge_words(
         )
         if words is None:
             return None
+        if labels.dtype.kind == "b":  # of few texts it finds no label likely, only likelier
+            shares = training.labels.mean(axis=0)
+            words = words - [np.quantile(*pair) for pair in zip(words.T, 1 - shares, strict=True)]
         logits[own[rows.sentences]] = words
     least = settle_thresholds(tuning.settings.threshold, labels, logits)
     seconds = perf_counter() - started

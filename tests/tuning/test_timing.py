@@ -256,3 +256,15 @@ def test_too_short_a_time_is_refused_before_anything_is_written(bert, clock, tmp
     since = clock.now
     result = tune(bert, task_by_words(), plan, time=least, since=since, **options)
     assert clock.now - since <= 1.1 * least and result.content["metrics"]
+
+
+def test_a_time_that_is_too_short_for_all_rows_says_how_many_fit(bert, clock):
+    task, options = task_by_words(n=600), {"progress": False}
+    with pytest.raises(InputError, match="give ([0-9]+)s") as refused:
+        tune(bert, task, "head:best", time=2, since=clock.now, **options)
+    short = 0.8 * int(str(refused.value).split("give ")[1].split("s")[0])
+    with pytest.raises(InputError, match="read ([0-9]+) `examples` of the 600") as refused:
+        tune(bert, task, "head:best", time=short, since=clock.now, **options)
+    fit, since = int(str(refused.value).split("read ")[1].split()[0]), clock.now
+    tune(bert, task, "head:best", time=short, examples=fit, since=since, **options)
+    assert clock.now - since <= 1.1 * short and fit < 600

@@ -26,6 +26,8 @@ from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run
 PLANNED_SHARE, STOPPED_SHARE = 0.95, 0.98
 # Steps below which a training is not worth beginning.
 LEAST_STEPS = 10
+# Rows below which it is not worth reading only some of those that there are.
+LEAST_ROWS = 50
 # How far in accuracy what "auto" returns is above the free head on test rows, with the interval of
 # 95 % over 30 cells of docs/measured/board.md (eight tasks, two models, 16 to 1,000 rows); and for
 # how many rows that is taken to hold.
@@ -39,21 +41,23 @@ def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOp
         InputError: if it is; the message says what is long enough.
     """
     rated, speed = tuning.plans[0], forecast.speeds[0]
-    what = "one pass over the rows and its head"
     if rated.rates and can_keep_free(tuning, running):
         tuning = keep_free(tuning)
         rated = tuning.plans[0]
-    elif rated.rates:
-        what = "a step of training"
+    passes = not rated.rates
+    what = "one pass over the rows and its head" if passes else "a step of training"
     settings = replace(tuning.settings, max_steps=1)
     seconds = sum(estimate(tuning, rated, settings, speed, running).values())
     loaded = watch.elapsed
     needed = loaded + seconds
     if needed > watch.limit:
+        rows, held = len(tuning.training), len(tuning.validation)
+        fit = int((rows + held) * (watch.limit / 1.1 - loaded) / seconds) - held
+        fewer = f", or read {fit} `examples` of the {rows}" if passes and fit >= LEAST_ROWS else ""
         raise InputError(
             f"`time` ({watch.limit:g} s) is too short: it took {loaded:.1f} s until the work could "
             f"begin, and {what}, judged and saved, takes about {seconds:.1f} s more; give "
-            f"{ceil(1.1 * needed)}s or more"
+            f"{ceil(1.1 * needed)}s or more{fewer}"
         )
 
 

@@ -125,6 +125,13 @@ def test_what_was_cut_or_empty_is_told(encoder, caplog):
     assert "6 of 12 inputs have no ordinary token" in warnings
 
 
+@pytest.mark.parametrize(("words", "said"), [(22, 0), (80, 1)])
+def test_hardly_anything_that_was_cut_is_not_told(encoder, words, said):
+    texts = ["a cat on a mat and a dog", "the dog"] * 50 + ["a " * words]
+    found = ls.scan(encoder, ls.Task.from_lists(texts, ["x", "y"] * 50 + ["x"]), max_length=20)
+    assert sum("1 of 101 inputs were longer" in line for line in found.warnings) == said
+
+
 @pytest.mark.parametrize("texts", [["the cat", "the 雨 rain"], ["the cat", "雨 雨"]])
 def test_texts_that_the_tokenizer_does_not_know_are_told(encoder, texts):
     task = ls.Task.from_lists([f"{text} {n}" for n in range(6) for text in texts], ["x", "y"] * 6)

@@ -97,7 +97,7 @@ def tune(
     given: Given,
     printing: Printing,
 ) -> None:
-    """Tune the blocks that a plan names; the blocks below them are computed once."""
+    """Tune MODEL on DATA: its head alone, or also the blocks that a plan names."""
     limit, since = caching.bytes, read_begin()
     with interruptible(), loading(printing.quiet):
         check_outputs(output, "result.json", "predictions.parquet")

@@ -443,7 +443,7 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
 def warn_of_cut_inputs(
     cut: Cut, lengths: np.ndarray, encoder: Any, max_length: int, *, what: str = "inputs"
 ) -> list[str]:
-    """Warn of inputs that were cut; nothing where none was.
+    """Warn of inputs that were cut; nothing where none was, or hardly any of their tokens.
 
     Args:
         cut: of all inputs.
@@ -452,11 +452,12 @@ def warn_of_cut_inputs(
         max_length: that they were cut to.
         what: they are, in words.
     """
-    if not cut.inputs:
+    share = cut.tokens / (cut.tokens + lengths.sum()) if cut.tokens else 1.0
+    if not cut.inputs or share < 0.005:
         return []
     line = f"{cut.inputs:,} of {len(lengths):,} {what} were longer than {max_length} tokens and cut"
     if cut.tokens:
-        line += f": {cut.tokens / (cut.tokens + lengths.sum()):.0%} of all tokens are beyond"
+        line += f": {share:.0%} of all tokens are beyond"
     limit = usable_positions(encoder.model.config, encoder.family)
     if max_length >= limit:
         return [f"{line}; the model reads no more"]

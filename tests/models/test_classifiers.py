@@ -146,7 +146,9 @@ GENERIC = ("LABEL_0", "LABEL_1", "LABEL_2")
         (("1", "2", "3"), ("0", "1", "2"), [0, 1, 2], "1 as 0, 2 as 1, 3 as 2"),
         (("bad", "fair", "good"), ("a", "b", "c"), None, "other classes (bad, fair, good)"),
         (("bad", "fair", "good"), ("bad", "fair", "best"), None, "other classes (bad, fair, good)"),
-        (("LABEL_2", "LABEL_1", "LABEL_0"), ("0", "1", "2"), [0, 1, 2], "LABEL_2 as 0"),
+        (("LABEL_2", "LABEL_0", "LABEL_1"), ("0", "1", "2"), [1, 2, 0], ""),
+        (("LABEL_3", "LABEL_1", "LABEL_2"), ("1", "2", "3"), [1, 2, 0], ""),
+        (("LABEL_2", "LABEL_1", "LABEL_0"), ("1", "2", "3"), None, "starts anew"),
         (("Bad", "bad", "good"), ("bad", "good", "Bad"), [1, 2, 0], ""),
     ],
 )

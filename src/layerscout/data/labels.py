@@ -180,14 +180,20 @@ def _read_known(
 
 def are_ids(names: Sequence[str]) -> bool:
     """Return whether class names are their ids: 0, 1, 2, or LABEL_0, LABEL_1 and the like."""
-    written = [_NUMBERED.fullmatch(name) for name in names]
-    return [m and int(m[1]) for m in written] == [*range(len(names))]
+    return _read_numbers(names) == [*range(len(names))]
+
+
+def _read_numbers(names: Sequence[str]) -> list[int]:
+    """Return the number that each class is called by, such as LABEL_2; -1 of others."""
+    written = map(_NUMBERED.fullmatch, names)
+    return [-1 if match is None else int(match[1]) for match in written]
 
 
 def pair_classes(theirs: Sequence[str], ours: Sequence[str]) -> tuple[list[int] | None, bool]:
     """Find the classes of a task among as many others of a model or another table.
 
-    Names meet names, in any order; ids meet ids; ids meet names by position, which should be said.
+    Names meet names, and numbers such as LABEL_1 and 1 each other, in any order; ids meet others by
+    position, which should be said.
 
     Returns:
         The place of each of ours among theirs, None where they are others; and whether that rests
@@ -197,8 +203,11 @@ def pair_classes(theirs: Sequence[str], ours: Sequence[str]) -> tuple[list[int] 
         return None, False
     if (places := find_places(theirs, ours)) is not None:
         return places, False
-    ids = are_ids(theirs), are_ids(ours)
-    return ([*range(len(ours))], not all(ids)) if any(ids) else (None, False)
+    numbers, wanted = _read_numbers(theirs), _read_numbers(ours)
+    if sorted(numbers) == sorted(wanted) and len({*numbers} - {-1}) == len(ours):
+        return [numbers.index(number) for number in wanted], False
+    by_position = are_ids(theirs) or are_ids(ours)
+    return ([*range(len(ours))] if by_position else None), by_position
 
 
 def find_places(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:

@@ -150,7 +150,10 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (without("config.json"), "no config.json"),
         (without(*TOKENIZER), "tokenizer"),
         (without("model.safetensors"), "cannot load the weights"),
-        (cut_short("model.safetensors", 1000), "take 1,000 bytes, too few for … truncated"),
+        (
+            cut_short("model.safetensors", 1000),
+            "take 1,000 bytes, too few for … truncated, or pointers of Git LFS",
+        ),
         (cut_short("model.safetensors", 30_000), "cannot load the weights … cut short"),
         (
             spoiled("encoder.layer.2.output.dense.weight", math.nan),
@@ -197,7 +200,7 @@ NESTED = '{"model_type": "bert", "x": ' + "[" * 100_000
         (of_a_training, "one of a training, which holds them within its state_dict; save that"),
         (configured(hidden_act="nope"), "asks for 'nope', which transformers does not have"),
         (configured(hidden_act="n" * 900), f"asks for '{'n' * 59}, which transformers does not"),
-        (configured(hidden_size=...), "too few … truncated, or belong to another model"),
+        (configured(hidden_size=...), "too few … truncated … or belong to another model"),
         (configured(intermediate_size=...), "shapes that its configuration asks for"),
         (configured(vocab_size=7), "cannot load the weights"),
         (configured(num_hidden_layers=2), "tensors of blocks … do not belong together"),
@@ -280,6 +283,11 @@ def test_a_model_that_is_not_there(tmp_path):
     (tmp_path / "gone").symlink_to("nowhere")
     for name in ("nowhere", "model.bin", "loop", "gone"):
         expect_refused("there is no model folder", Encoder.load, tmp_path / name, device="cpu")
+    for place in ("0_Transformer", "checkpoint-9", "snapshots/0af"):
+        (inner := tmp_path / f"around-{place[0]}" / place).mkdir(parents=True)
+        (inner / "config.json").write_text("{}")
+        outer = tmp_path / f"around-{place[0]}"
+        expect_refused(f"did you mean {inner}?", Encoder.load, outer, device="cpu")
     words = "neither a folder here nor a model on the hub"
     expect_refused(words, Encoder.load, "no such name", device="cpu")
 

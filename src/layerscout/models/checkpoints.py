@@ -289,8 +289,8 @@ def _load_model(name: str, folder: Path, config: Any) -> tuple[Any, list[str]]:
     if too_few:
         raise InputError(
             f"the weights of {name} take {held:,} bytes, too few for the {blocks:,} blocks and "
-            f"{words:,} tokens that its configuration asks for; they are truncated, or belong to "
-            "another model"
+            f"{words:,} tokens that its configuration asks for; they are truncated, or pointers of "
+            "Git LFS (`git lfs pull` fetches them), or belong to another model"
         )
     # A pooler may be missing: states are read below it. Anything else would be random numbers.
     missing = sorted(k for k in loaded["missing_keys"] if not k.startswith("pooler."))

@@ -108,8 +108,10 @@ def locate_checkpoint(name: str) -> Path:
             "and give that folder"
         )
     if path.is_dir():
-        nearby = (path / "model" / "config.json").is_file()
-        remedy = f"did you mean {path / 'model'}?" if nearby else "give that of a checkpoint"
+        # Of a tuning, of a Trainer or sentence-transformers, and of the hub's cache.
+        places = (sorted(path.glob(f"{one}/config.json")) for one in ("model", "*", "snapshots/*"))
+        inner = next(filter(None, places), None)
+        remedy = f"did you mean {inner[0].parent}?" if inner else "give that of a checkpoint"
         raise InputError(f"the folder {name} has no config.json; {remedy}")
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise InputError(f"there is no model folder {name}; give the one with its config.json")

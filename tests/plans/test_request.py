@@ -191,6 +191,26 @@ def test_few_examples_are_passed_over_more_often(examples, classes, expected):
     assert settings.steps(examples) >= min(max(200, 40 * classes), 50 * -(-examples // 32))
 
 
+@pytest.mark.parametrize(
+    ("loss", "examples", "classes", "expected"),
+    [
+        (None, 64, 2, 10),
+        (None, 900, 6, 4),
+        (None, 900, 60, 11),
+        ("contrastive", 16, 2, 20),
+        ("contrastive", 192, 6, 2),
+        ("contrastive", 480, 60, 6),
+    ],
+)
+def test_steps_before_a_solved_head_grow_with_the_classes(loss, examples, classes, expected):
+    """Of 16 examples: 40, 10 for each class and 4 epochs; of contrasts 20, 3 and 2."""
+    how = {"staged": True, "loss": loss}
+    settle = TuneRequest(plan="top:2").settle
+    labels = [""] * classes
+    settings, _ = settle("mine", examples, "accuracy", "classification", labels, **how)
+    assert settings.epochs == expected
+
+
 @pytest.mark.parametrize("given", [{"epochs": 2}, {"max_steps": 7}, {"preset": "xie2022"}])
 def test_what_is_asked_about_the_length_holds_with_few_examples_too(given):
     request = TuneRequest(plan="top:2", **given)

@@ -410,7 +410,8 @@ def test_a_run_that_was_stopped_goes_on(model, run, tmp_path, monkeypatch):
     [broken] = (tmp_path / ".out.csv.layerscout-predict").glob("000001-*")
     broken.write_bytes(b"")
     stop = 4
-    code, _, errors = run("predict", model, source, "-q", "-o", out)
+    code, printed, errors = run("predict", model, source, "-o", out)
+    assert "7 rows, 3 of them by an earlier run, in" in printed
     assert code == 0 and computed == [3, 3, 3, 1] and "going on with what an earlier run" in errors
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert not [*tmp_path.glob(".out*")]

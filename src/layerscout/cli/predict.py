@@ -72,6 +72,8 @@ def predict(
         )
     warn(result.warnings)
     if not quiet and result.path is not None:
-        rows, rate = result.rows, result.rows / max(result.seconds, 1e-9)
-        done = f"{rows:,} row{'s'[: rows != 1]} in {result.seconds:.1f} s ({rate:,.0f}/s)"
+        rows, rate = result.rows, result.computed / max(result.seconds, 1e-9)
+        before = rows - result.computed
+        earlier = f", {before:,} of them by an earlier run," if before else ""
+        done = f"{rows:,} row{'s'[: rows != 1]}{earlier} in {result.seconds:.1f} s ({rate:,.0f}/s)"
         say(Console(), f"{done}; wrote {result.path}")

@@ -66,12 +66,14 @@ class Predictions:
     Attributes:
         path: what was written; None for standard output.
         rows: how many.
+        computed: how many of them in this run; the others an earlier one did before it was stopped.
         seconds: what predicting them took, without loading.
         warnings: what the reader of the predictions should know.
     """
 
     path: Path | None
     rows: int
+    computed: int
     seconds: float
     warnings: tuple[str, ...] = ()
 
@@ -122,9 +124,9 @@ def predict(
     suffix = ".csv" if path is None else path.suffix.lower()
     names, schema, total, warnings = _survey(rows, predictor, request, suffix)
     warnings += _compare_pairs(before, rows)
-    computed = predictor.encoder.precision if cluster is None else precision
-    kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor, computed)
-    started = perf_counter()
+    used = predictor.encoder.precision if cluster is None else precision
+    kept = Kept() if path is None or total <= CHUNK else Kept.of(path, predictor, used)
+    started, computed = perf_counter(), 0
     with (
         show_progress(progress) as show,
         _opening(path) as file,
@@ -132,13 +134,15 @@ def predict(
         _spreading(cluster, predictor, loading) as find,
     ):
         advance = _follow_rows(show, total)
-        for chunk, logits in _find_logits(rows.read(CHUNK), kept, predictor, find, advance):
+        for chunk, logits, new in _find_logits(rows.read(CHUNK), kept, predictor, find, advance):
             added = _tabulate(predictor, request, chunk.texts, logits)
             words = {rows.templates[0].written: chunk.texts} if suffix == ".conll" else {}
             write(chunk.table, words | added)
+            computed += len(chunk) if new else 0
     kept.remove()
     log_warnings(__name__, warnings)
-    return Predictions(path, total, perf_counter() - started, tuple(warnings))
+    seconds = perf_counter() - started
+    return Predictions(path, total, computed, seconds, tuple(warnings))
 
 
 def _load(loading: Loading, device: str, cluster: Cluster | None) -> Predictor:
@@ -309,8 +313,8 @@ def _find_logits(
     predictor: Predictor,
     find: Find | None,
     advance: Callable[[int, int], None],
-) -> Iterator[tuple[Texts, np.ndarray]]:
-    """Yield chunks with their logits: those kept, and others found here or on a cluster."""
+) -> Iterator[tuple[Texts, np.ndarray, bool]]:
+    """Yield chunks with their logits, kept or found here or on a cluster; and whether found."""
     sent: deque[tuple[Texts, Path | None, np.ndarray | None]] = deque()
 
     def ask() -> Iterator[Asked]:
@@ -332,7 +336,7 @@ def _find_logits(
                 _keep_logits(place, logits)
             if new is None or find is not None:
                 advance(len(chunk), 0 if new is None else len(chunk))
-            yield chunk, logits
+            yield chunk, logits, new is not None
 
 
 @contextmanager

@@ -80,6 +80,8 @@ def test_a_model_that_is_no_better_says_so_first(bert):
     line, better = compare_with_words(ahead)
     assert better and line == f"counting words (tf-idf) reaches accuracy {words['value']:.3f}"
     assert f"- Baseline: {line}\n" in write_card(ahead)
+    rows = f" on the {content['settings']['validation_examples']} validation examples"
+    assert compare_with_words({**ahead, "test": {"metrics": {}}})[0] == line + rows, "others"
     words = {**words, "difference": 0.09, "interval": [-0.01, 0.18]}
     line, better = compare_with_words({**content, "baselines": {"tf-idf": words}})
     assert not better and line.startswith("not clearly better than what is free: counting words")

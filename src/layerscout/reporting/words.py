@@ -149,6 +149,8 @@ def compare_with_words(content: Mapping[str, Any]) -> tuple[str, bool]:
         return "", True
     own = " and their neighbours" if content["task"]["kind"] == "token_classification" else ""
     reached = f"counting words{own} (tf-idf) reaches {name_measure(content)} {words['value']:.3f}"
+    if content.get("test"):  # whose figures stand beside it
+        reached += f" on the {count_judged(content)}"
     if words["interval"] is not None and words["interval"][0] > 0:
         return reached, True
     ends = "" if words["interval"] is None else " ({:+.3f} to {:+.3f})".format(*words["interval"])

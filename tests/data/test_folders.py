@@ -119,6 +119,13 @@ def test_files_that_are_named_are_not_told_as_unread(tmp_path):
     assert not [line for line in task.warnings if "not read" in line]
 
 
+def test_a_split_that_is_a_link_to_nothing_is_refused(tmp_path):
+    """As in a copy of the hub's cache, of which not everything was fetched."""
+    folder = make(tmp_path / "all", "train.csv")
+    (folder / "dev.csv").symlink_to("../blobs/0af")
+    expect_refused(f"cannot read {folder / 'dev.csv'}: No such file", Task.load, folder)
+
+
 def test_a_folder_elsewhere_is_read_in_the_same_way(tmp_path):
     names = with_suffix(f"{SHARDS} eval-00000-of-00001 more", "jsonl")
     task = Task.load(f"file://{make(tmp_path / 'all', names)}")

@@ -123,7 +123,7 @@ def list_files(folder: Path, is_known: Callable[[Path], bool]) -> list[str]:
         if not entry.name.startswith(".")
         and entry.name not in _NO_DATA
         and is_known(entry)
-        and entry.is_file()
+        and not entry.is_dir()  # a link that leads nowhere is refused when it is opened
     ]
 
 

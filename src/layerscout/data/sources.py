@@ -276,9 +276,9 @@ def _folder(
     def part(name: str) -> Part:
         file = path / name
         sep = form.sep or (layout.sep if find_suffix(file) in DELIMITED else None)
-        return Part(
-            str(file), file.stat().st_size, partial(open_file, file, replace(form, sep=sep))
-        )
+        with reading(file):
+            size = file.stat().st_size
+        return Part(str(file), size, partial(open_file, file, replace(form, sep=sep)))
 
     return open_layout(str(path), path.resolve().name, layout, unnamed, part)
 

@@ -1,50 +1,39 @@
-"""Measure how time and memory of scanning and tuning grow, and what a million rows take.
+"""Measure how time and memory grow with rows, classes, blocks, width and length.
 
 Random encoders and random texts; one thing grows at a time. Run it alone on the machine:
 
-    python bench/scale.py --measure --write docs/measured/scale.md
+    python bench/scale.py --measure n K --write docs/measured/scale.md
 
-What is measured is kept in `bench/scale`; the page is made from that.
+Without letters behind `--measure` everything is measured. What was measured is kept in
+`bench/scale/growth.csv`, with the machine; the page is made from that.
 """
 
-import json
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import numpy as np
-import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
+import pandas as pd
 from scipy.stats import linregress
-from transformers import AutoModelForSequenceClassification
 
-import layerscout as ls
-from layerscout.cluster import Cluster
+from layerscout import Encoder, Task, predict, scan, tune
 from layerscout.reporting import place_side_by_side, save_chart
-from layerscout.states import clear_cache
-from measuring import given, machine, measure_peak, options, random_encoder
+from measuring import given, machine, options, random_encoder
+from resident import read_peak
 from writing import link, read_rows, table, write_rows
 
-REPEATS = 3
-BATCH = 8
-
-HERE = Path(__file__).parent / "scale"
-TIME, MEMORY, MILLION, MACHINE = (
-    HERE / f"{name}.csv" for name in ("time", "memory", "million", "machine")
-)
-
-# Rows of the scans of shards, and of each of their files.
-ROWS, SHARD = (100_000, 1_000_000), 50_000
-WORDS = ("film", "plot", "actor", "scene", "music", "story", "good", "bad", "old", "new")
+GROWTH = Path(__file__).parent / "scale" / "growth.csv"
+COLUMNS = ("grows", "value", "work", "seconds", "MB", "machine")
+# A piece of work that takes longer than so many seconds is done once.
+REPEATS, LONG = 3, 5
+BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -52,371 +41,268 @@ class Size:
     """What is measured.
 
     Attributes:
-        examples: n to train on; 8 more are held out.
+        examples: n to read, train on or predict; 8 more are held out.
         blocks: L.
         width: d.
         tokens: of a text, the tokenizer's own among them.
         classes: K, in turns.
-        rates: R, how many learning rates are tried.
     """
 
-    examples: int = 512
+    examples: int = 256
     blocks: int = 6
     width: int = 192
     tokens: int = 32
     classes: int = 2
-    rates: int = 1
+
+    def texts(self) -> list[str]:
+        """Draw texts of one length, of numbers that are a token each."""
+        draw = np.random.default_rng(0)
+        numbers = draw.integers(10, 100, (self.examples + 8, self.tokens - 2))
+        return [" ".join(map(str, row)) for row in numbers.tolist()]
+
+    def task(self) -> Task:
+        """Label them in turn."""
+        texts = self.texts()
+        labels = [f"class {n % self.classes}" for n in range(len(texts))]
+        held_out = (texts[self.examples :], labels[self.examples :])
+        return Task.from_lists(texts[: self.examples], labels[: self.examples], validation=held_out)
 
 
-# A model so small that many rows, and long ones, take seconds.
+# A model so small that many rows take seconds; what a process does before it is measured.
 SMALL = Size(blocks=2, width=64, tokens=8)
-LONG = Size(examples=16, blocks=2)
+TINY = replace(SMALL, examples=64, width=32)
 
 # What grows: its letter, the field that holds it, its values, and what it starts from.
 GROWING: tuple[tuple[str, str, tuple[int, ...], Size], ...] = (
-    ("n", "examples", (1000, 4000, 16000, 64000), SMALL),
+    ("n", "examples", (1000, 10_000, 100_000, 1_000_000), SMALL),
+    ("K", "classes", (2, 10, 100, 1000), replace(SMALL, examples=4000)),
     ("L", "blocks", (3, 6, 12, 24), Size()),
     ("d", "width", (96, 192, 384, 768), Size()),
-    ("T", "tokens", (16, 64, 256, 1024, 2048), LONG),
-    ("K", "classes", (2, 10, 100, 1000), replace(SMALL, examples=4000)),
-    ("R", "rates", (1, 2, 4, 8), Size(examples=256)),
+    ("T", "tokens", (16, 64, 256, 1024), Size(examples=16, blocks=2)),
 )
-
-
-def task_of(size: Size) -> ls.Task:
-    """Make texts of one length, with labels in turn."""
-    draw = np.random.default_rng(0)
-    rows = size.examples + 8
-    texts = [" ".join(draw.choice(WORDS, size.tokens - 2)) for _ in range(rows)]
-    labels = [f"class {n % size.classes}" for n in range(rows)]
-    held_out = (texts[size.examples :], labels[size.examples :])
-    return ls.Task.from_lists(texts[: size.examples], labels[: size.examples], validation=held_out)
-
-
-def scanning(scores: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Return what measures the seconds of the forward pass and of some scores."""
-
-    def scan(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
-        found = ls.scan(
-            encoder,
-            task,
-            scores=scores,
-            examples="all",
-            max_length=size.tokens,
-            cache_limit=10**10,
-            progress=False,
-        )
-        return found.seconds["forward"] + found.seconds["scores"]
-
-    return scan
-
-
-def tuning(plan: str) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Return what measures the seconds of a plan's trunk and of an epoch of training."""
-
-    def tune(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
-        found = ls.tune(
-            encoder,
-            task,
-            plan,
-            epochs=1,
-            batch_size=BATCH,
-            learning_rate=tuple(1e-5 * 2**number for number in range(size.rates)),
-            max_length=size.tokens,
-            cache_limit=0 if plan == "full" else 10**10,
-            measure="metric",
-            progress=False,
-        )
-        return float(found.content["seconds"]["trunk"] + found.content["seconds"]["train"])
-
-    return tune
-
-
-def looping(attention_dropout: float) -> Callable[[ls.Encoder, ls.Task, Size], float]:
-    """Return what measures the seconds of an epoch of a plain loop over transformers' own model."""
-
-    def loop(encoder: ls.Encoder, task: ls.Task, size: Size) -> float:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            encoder.source,
-            num_labels=size.classes,
-            attention_probs_dropout_prob=attention_dropout,
-        )
-        model = model.to(encoder.device).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-        started = time.perf_counter()
-        for first in range(0, size.examples, BATCH):
-            texts = list(task.train.texts[first : first + BATCH])
-            tokens = encoder.tokenizer(texts, padding=True, return_tensors="pt")
-            labels = torch.from_numpy(task.train.labels[first : first + BATCH])
-            inputs = tokens.to(encoder.device)
-            model(**inputs, labels=labels.to(encoder.device)).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return time.perf_counter() - started
-
-    return loop
-
-
-SCAN = {"scan, sums": scanning("variability_ratio"), "scan, heads": scanning("head_quality")}
-TUNE = {"tune full": tuning("full"), "tune top:1": tuning("top:1")}
-PROBE = {"scan, probes": scanning("probe")}
-PLAIN = {
-    "plain loop": looping(attention_dropout=0.1),
-    "plain loop, attention without dropout": looping(attention_dropout=0.0),
+# By counting: the exponents of time and of memory.
+COUNTED = {
+    "n": ("rows", "1", "at most 1"),
+    "K": ("classes", "1 for heads, else 0", "1 for heads, else 0"),
+    "L": ("blocks", "1; 0 for the steps of top:1", "1"),
+    "d": ("width", "2", "2"),
+    "T": ("tokens", "1 to 2", "1; 2 with dropout on attention"),
 }
-# Of others: scans and tunings.
-WORKS = {"R": TUNE, "K": SCAN | PROBE | TUNE, "T": SCAN | TUNE | PLAIN}
+# More rows than these are not trained on, which takes minutes.
+MOST_TRAINED = 100_000
+TRAINED = ("contrastive", "tune full", "tune top:1")
 
 
-def exponents(at: Sequence[int], times: Sequence[Sequence[float]]) -> list[float]:
-    """Return the slope of log time over log size of each repeat, from times by size and repeat."""
-    return [
-        float(linregress(np.log(at), np.log(repeat)).slope) for repeat in zip(*times, strict=True)
-    ]
+def train(plan: str, **more: Any) -> Callable[[Path, Size], Callable[[], object]]:
+    """Return what prepares tuning a plan for an epoch."""
+
+    def get_ready(folder: Path, size: Size) -> Callable[[], object]:
+        encoder, task = Encoder.load(folder, device="cpu"), size.task()
+        notation = plan.format(size.blocks // 3 + 1, size.blocks, size.blocks)
+        settings = {"measure": "metric", "progress": False, "max_length": size.tokens, **more}
+        return lambda: tune(encoder, task, notation, **settings)
+
+    return get_ready
 
 
-def measured(
-    letter: str, sizes: Mapping[int, Size], folder: Path, tokenizer: Path
-) -> Iterator[list[str]]:
-    """Measure works over some sizes, in turns; give lines of the table."""
-    works, at = WORKS.get(letter, SCAN | TUNE), list(sizes)
-    seconds: dict[str, list[list[float]]] = {work: [[] for _ in at] for work in works}
-    paths = [
-        random_encoder(
-            folder / f"{letter}-{value}", tokenizer, size.blocks, size.width, size.tokens
-        )
-        for value, size in sizes.items()
-    ]
-    models = [ls.Encoder.load(path, device="cpu") for path in paths]
-    for repeat in range(REPEATS + 1):
-        for number, (size, encoder) in enumerate(zip(sizes.values(), models, strict=True)):
-            task = task_of(size)
-            for work, run in works.items():
-                clear_cache()
-                took = run(encoder, task, size)
-                if repeat:
-                    seconds[work][number].append(took)
-                print(f"  {letter} = {at[number]:,}, {work}: {took:.2f} s", file=sys.stderr)
-    for work, times in seconds.items():
-        found = exponents(at, times)
-        power = f"{np.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
-        medians = ", ".join(f"{np.median(some):.2f}" for some in times)
-        last = exponents(at[-2:], times[-2:])
-        values = ", ".join(f"{value:,}" for value in at)
-        yield [letter, values, work, medians, power, f"{np.median(last):.2f}"]
+def read(folder: Path, size: Size) -> Callable[[], object]:
+    """Prepare a scan with the default scores."""
+    encoder, task = Encoder.load(folder, device="cpu"), size.task()
+    settings = {"examples": "all", "max_length": size.tokens, "progress": False}
+    return lambda: scan(encoder, task, **settings)
 
 
-def measure_time(folder: Path, tokenizer: Path) -> None:
-    """Measure how time grows."""
-    lines: list[list[str]] = []
-    for letter, field, at, start in GROWING:
-        sizes = {value: replace(start, **{field: value}) for value in at}
-        lines += measured(letter, sizes, folder, tokenizer)
-    write_rows(TIME, ("grows", "values", "work", "seconds", "exponent", "at the end"), lines)
+def answer(folder: Path, size: Size) -> Callable[[], object]:
+    """Prepare predicting the rows of a CSV, if an earlier process has not."""
+    texts, tuned = folder.with_suffix(".csv"), folder.with_suffix(".tuned")
+    if not texts.exists():
+        few = replace(size, examples=2 * size.classes).task()
+        encoder = Encoder.load(folder, device="cpu")
+        tune(encoder, few, "full", max_steps=1, measure="metric", progress=False).save(tuned)
+        pd.DataFrame({"text": size.texts()}).to_csv(texts, index=False)
+    return lambda: predict(tuned, texts, folder.with_suffix(".out.csv"), progress=False)
 
 
-# In a process of its own: a piece of work, the model's folder, and the size as JSON.
-ONE = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from scale import run_one
-run_one(*sys.argv[1:])
-"""
-REMEMBERED = ("scan, heads", "tune full", "tune top:1")
-TINY = replace(SMALL, examples=16, width=32)
+EPOCH = {"epochs": 1, "batch_size": BATCH}
+WORKS: dict[str, Callable[[Path, Size], Callable[[], object]]] = {
+    "scan": read,
+    "free head": train("head:best"),
+    "contrastive": train("({}, {}, {})", loss="contrastive", **EPOCH),
+    "tune full": train("full", learning_rate=1e-5, **EPOCH),
+    "tune top:1": train("top:1", learning_rate=1e-5, **EPOCH),
+    "predict": answer,
+}
 
 
-def run_one(work: str, model: str, written: str) -> None:
-    """Do one piece of work at one size."""
-    size = Size(**json.loads(written))
-    (SCAN | TUNE)[work](ls.Encoder.load(model, device="cpu"), task_of(size), size)
+def prepare(folder: Path, tokenizer: Path, size: Size) -> None:
+    """Leave the encoder in a folder, and beside it what `predict` reads."""
+    random_encoder(folder, tokenizer, size.blocks, size.width, size.tokens)
+    answer(folder, size)
 
 
-def measure_memory(folder: Path, tokenizer: Path) -> None:
-    """Measure how peak memory grows, beyond that of a process at the least size."""
+def run_one(work: str, tiny: Path, folder: Path, size: Size) -> tuple[list[float], float]:
+    """Do a piece of work, after a tiny one; return the seconds of each time and the peak in MB.
 
-    def measure(work: str, size: Size) -> float:
-        name = folder / f"memory-{size.blocks}-{size.width}-{max(512, size.tokens)}"
-        if not name.exists():
-            random_encoder(name, tokenizer, size.blocks, size.width, size.tokens)
-        clear_cache()
-        found = measure_peak(ONE, work, str(name), json.dumps(asdict(size)))
-        print(f"  {size}, {work}: {found:.0f} MB", file=sys.stderr)
-        return found
-
-    least = {work: measure(work, TINY) for work in REMEMBERED}
-    lines = []
-    for letter, field, at, start in GROWING:
-        if letter == "R":
-            continue
-        for work in REMEMBERED:
-            sizes = (replace(start, **{field: value}) for value in at)
-            taken = [max(1.0, measure(work, size) - least[work]) for size in sizes]
-            last = exponents(at[-2:], [[one] for one in taken[-2:]])[0]
-            values = ", ".join(f"{value:,}" for value in at)
-            sizes_taken = ", ".join(f"{one:,.0f}" for one in taken)
-            lines.append([letter, values, work, sizes_taken, f"{last:.2f}"])
-    write_rows(MEMORY, ("grows", "values", "work", "MB", "at the end"), lines)
+    Seconds are the processor's, of all threads, so that other work counts little.
+    """
+    WORKS[work](tiny, TINY)()
+    do, seconds = WORKS[work](folder, size), []
+    while len(seconds) < REPEATS and max(seconds, default=0) < LONG:
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["LAYERSCOUT_CACHE"] = cache  # empty every time
+            started = time.process_time()
+            do()
+            seconds.append(time.process_time() - started)
+    return seconds, read_peak()
 
 
-@contextmanager
-def watched() -> Iterator[list[float]]:
-    """Note the largest resident memory, in MB, of this process or any below it."""
-    largest, over = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.25):
-            this = psutil.Process()
-            for process in (this, *this.children(recursive=True)):
-                with suppress(psutil.Error):
-                    largest[0] = max(largest[0], process.memory_info().rss / 2**20)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+def call_apart(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function in a process of its own, which has imported what this one has."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(function(*arguments)))
+    process.start()
+    theirs.close()
     try:
-        yield largest
+        return ours.recv()
     finally:
-        over.set()
-        watcher.join()
+        process.join()
 
 
-def measure_million(folder: Path, tokenizer: Path) -> None:
-    """Scan shards of a hundred thousand and of a million short texts on a local cluster."""
-    model = random_encoder(folder / "tiny", tokenizer, blocks=2, width=32)
-    lines = []
-    for rows in ROWS:
-        data = folder / f"rows-{rows}"
-        data.mkdir()
-        for number in range(rows // SHARD):
-            ids = np.random.default_rng(number).integers(0, len(WORDS), (SHARD, 4))
-            texts = [" ".join(WORDS[i] for i in row) for row in ids]
-            shard = pa.table({"text": texts, "label": ids.sum(axis=1) % 2})
-            pq.write_table(shard, data / f"train-{number:03}.parquet")
-        started = time.perf_counter()
-        with watched() as largest:
-            found = ls.scan(
-                model,
-                data,
-                scores=("variability_ratio", "nc1"),
-                examples="all",
-                cluster=Cluster(cpus=1),
-                progress=False,
-            )
-        seconds = time.perf_counter() - started
-        lines.append(
-            [
-                f"{found.task['examples_used']:,}",
-                f"{rows // SHARD}",
-                f"{seconds:.0f} s",
-                f"{largest[0]:.0f} MB",
-            ]
-        )
-        print(f"  {lines[-1]}", file=sys.stderr)
-    write_rows(MILLION, ("rows", "shards", "time", "largest process"), lines)
+def measure(letters: Sequence[str], folder: Path, tokenizer: Path) -> None:
+    """Measure what grows by these letters; keep it after each piece of work."""
+    kept = {(row["grows"], row["value"], row["work"]): row for row in read_rows(GROWTH)}
+    tiny, here, least = folder / "tiny", machine(), {}
+    call_apart(prepare, tiny, tokenizer, TINY)
+    for work in WORKS:
+        _, least[work] = call_apart(run_one, work, tiny, tiny, TINY)
+    for letter, field, values, start in GROWING:
+        for value in values if letter in letters else ():
+            size, model = replace(start, **{field: value}), folder / f"{letter}-{value}"
+            call_apart(prepare, model, tokenizer, size)
+            for work in WORKS:
+                if size.examples > MOST_TRAINED and work in TRAINED:
+                    continue
+                seconds, peak = call_apart(run_one, work, tiny, model, size)
+                row = [letter, f"{value}", work, " ".join(f"{one:.3f}" for one in seconds)]
+                row += [f"{max(1, peak - least[work]):.0f}", here]
+                print("  ", *row[:-1], file=sys.stderr, flush=True)
+                kept[letter, f"{value}", work] = dict(zip(COLUMNS, row, strict=True))
+                write_rows(GROWTH, COLUMNS, [[*one.values()] for one in kept.values()])
 
 
 # --- The page ------------------------------------------------------------------------------------
 
-# What grows, and the exponents that counting FLOPs and numbers gives: of time and of memory.
-COUNTED = {
-    "n": ("examples", "1", "at most 1"),
-    "L": ("blocks", "1, less for top:1", "1"),
-    "d": ("width", "2", "2"),
-    "T": ("tokens of a text", "1 to 2", "1, but 2 with dropout on attention"),
-    "K": ("classes", "1 for heads, else 0", "1"),
-    "R": ("learning rates", "1, 0 for the trunk", ""),
-}
+
+def middle(cell: str) -> float:
+    """Return the median of the numbers in a cell."""
+    return float(np.median([float(one) for one in cell.split()]))
+
+
+def find_exponents(letter: str, work: str, column: str) -> str:
+    """Write the slope of the logarithm of time or memory over that of size, and at the end."""
+    known = [row for row in read_rows(GROWTH) if (row["grows"], row["work"]) == (letter, work)]
+    if len(known) < 2:
+        return "–"
+    sizes = np.log([float(row["value"]) for row in known])
+    taken = np.log([middle(row[column]) for row in known])
+    ends = (linregress(sizes[some:], taken[some:]).slope for some in (0, -2))
+    return ", ".join(f"{one:.2f}" for one in ends)
 
 
 def draw(path: Path) -> None:
-    """Draw seconds by what grows, both on logarithmic axes."""
+    """Draw seconds and memory by what grows, on logarithmic axes."""
     values = [
         {
-            "grows": COUNTED[row["grows"]][0],
+            "grows": row["grows"],
             "work": row["work"],
-            "size": int(size.replace(",", "")),
-            "seconds": float(seconds),
+            "size": int(row["value"]),
+            column: middle(row[column]),
         }
-        for row in read_rows(TIME)
-        if row["work"] in REMEMBERED
-        for size, seconds in zip(row["values"].split(", "), row["seconds"].split(", "), strict=True)
+        for row in read_rows(GROWTH)
+        for column in ("seconds", "MB")
     ]
     charts = [
         alt.Chart(
-            alt.Data(values=[one for one in values if one["grows"] == name]),
-            title=name,
+            alt.Data(values=[one for one in values if one["grows"] == letter and column in one]),
+            title=f"{COUNTED[letter][0]} ({letter})",
             width=180,
             height=120,
         )
         .mark_line(point={"size": 12})
         .encode(
             x=alt.X("size:Q", scale=alt.Scale(type="log"), title=None),
-            y=alt.Y("seconds:Q", scale=alt.Scale(type="log")),
-            color=alt.Color("work:N", sort=list(REMEMBERED), title=None),
+            y=alt.Y(f"{column}:Q", scale=alt.Scale(type="log")),
+            color=alt.Color("work:N", sort=list(WORKS), title=None),
         )
-        for name, *_ in COUNTED.values()
+        for column in ("seconds", "MB")
+        for letter in COUNTED
     ]
-    save_chart(place_side_by_side(charts, 3), path)
+    save_chart(place_side_by_side(charts, len(COUNTED)), path)
 
 
 def page(picture: Path) -> str:
     """Write the page from what is kept, and draw its picture."""
     draw(picture)
-    last = {
-        (path, row["grows"], row["work"]): row["at the end"]
-        for path in (TIME, MEMORY)
-        for row in read_rows(path)
-    }
-    rows = []
-    for letter, (name, *counted) in COUNTED.items():
-        cells = [
-            ", ".join(last.get((path, letter, work), "–") for work in REMEMBERED)
-            for path in (TIME, MEMORY)
+    rows = [
+        [
+            f"{name} ({letter}), {'time' if column == 'seconds' else 'memory'}",
+            counted,
+            *(find_exponents(letter, work, column) for work in WORKS),
         ]
-        rows.append([f"{name} ({letter})", cells[0], counted[0], cells[1], counted[1]])
-    heads = ["what grows", "time", "by counting", "memory", "by counting"]
-    few, many = read_rows(MILLION)
-    size = Size()
+        for letter, (name, *both) in COUNTED.items()
+        for column, counted in zip(("seconds", "MB"), both, strict=True)
+    ]
+    kept = read_rows(GROWTH)
+    told = {
+        (row["grows"], row["value"], row["work"]): f"{middle(row['seconds']):.1f} s, "
+        f"{int(row['MB']):,} MB"
+        for row in kept
+    }
+    most = [
+        [f"{int(value):,} {COUNTED[letter][0]}", *cells]
+        for letter, value in (("n", "1000"), ("n", "100000"), ("n", "1000000"), ("K", "1000"))
+        if set(cells := [told.get((letter, value, work), "–") for work in WORKS]) != {"–"}
+    ]
+    machines = dict.fromkeys(row["machine"] for row in kept)
+    base = Size()
     return f"""# How do time and memory grow?
 
-As counting says: with examples, blocks and rates in proportion, with the width less than squared
-at these sizes, with classes only where heads are fitted. Long texts cost more than their length,
-since attention grows with its square, and dropout on it keeps all of that in memory, as in a
-plain loop over transformers' model. A scan of {many["rows"]} rows ({many["shards"]} shards, an
-encoder of 2 blocks, 32 wide, a local Ray cluster) takes {many["time"]} and
-{many["largest process"]} in its largest process; {few["rows"]} take {few["time"]} and
-{few["largest process"]}.
+As counting says: with rows and blocks in proportion, with the width less than squared at these
+sizes, with classes where heads are solved or `predict` writes a probability of each. Long texts
+cost more than their length, since attention grows with its square, and dropout on it keeps all of
+that in memory. What `predict` takes in memory does not grow with the rows.
 
-Exponents between the last two sizes of {", ".join(f"`{work}`" for work in REMEMBERED)}:
+An encoder of 2 blocks, 64 wide, texts of 8 tokens:
 
-{table(heads, rows)}
+{table(["", *WORKS], most)}
 
-![Seconds by what grows]({picture.name})
+The exponent that fits all sizes, and that between the last two:
 
-Random encoders and texts, one thing growing at a time from n = {size.examples}, L =
-{size.blocks}, d = {size.width}, T = {size.tokens}, K = 2, R = 1 (n, K and T on smaller models). A
-scan is its pass and linear heads on all states; a tuning its trunk and one epoch in batches of
-{BATCH}. Memory is the peak of a process beyond that of one with almost nothing to do. Every size,
-sums and probes, and the plain loop: {link(TIME)}, {link(MEMORY)}, {link(MILLION)}.
-{read_rows(MACHINE)[0]["machine"]}
+{table(["what grows", "by counting", *WORKS], rows)}
 
-`make scale` measures this again in 50 minutes, with nothing else on the machine.
+![Seconds and memory by what grows]({picture.name})
+
+Random encoders and texts, one thing growing at a time from n = {base.examples}, L = {base.blocks},
+d = {base.width}, T = {base.tokens}, K = 2 (n, K and T on smaller models). Seconds are the
+processor's, of whole calls with an empty cache, each in a process of its own, the median of
+{REPEATS} if they are short; `predict` reads and writes a CSV, the others have the rows in memory.
+Training is an epoch in batches of {BATCH}. Memory is the peak of the process beyond that of one
+that does almost nothing. Every size: {link(GROWTH)}.
+{" ".join(machines)}
+
+`make scale` measures this again, with nothing else on the machine.
 """
 
 
 def main() -> None:
-    parser = options(__doc__ or "", brief=False)
-    parser.add_argument("--measure", action="store_true")
+    parser = options(__doc__ or "")
+    parser.add_argument("--measure", nargs="*", choices=COUNTED, metavar="LETTER")
     arguments = given(parser)
-    if arguments.measure:
+    if arguments.measure is not None:
         tokenizer = arguments.shared / "models" / "all-MiniLM-L6-v2"
         with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
-            os.environ["LAYERSCOUT_CACHE"] = str(folder / "cache")
-            # The shards first: of the largest process counts what this one has taken by then.
-            for measure in (measure_million, measure_time, measure_memory):
-                measure(folder, tokenizer)
-        write_rows(MACHINE, ("machine",), [[machine()]])
+            measure(arguments.measure or [*COUNTED], Path(place), tokenizer)
     if arguments.write:
         written = page(arguments.write.with_suffix(".svg"))
         arguments.write.write_text(written, encoding="utf-8")

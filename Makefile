@@ -28,15 +28,14 @@ check: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/python bench/mutations.py --check
 
-# How fast a scan and tuning are, beside what others do in the same turns; an hour, with nothing else
-# on the machine.
-bench: real .venv/dev
-	$(BIN)/python bench/scan.py --write docs/measured/benchmarks-scan.md
-	$(BIN)/python bench/tune.py --write docs/measured/benchmarks-tuning.md
+# How fast each phase is, beside a matrix product, Trainer and pipeline; with nothing else on the
+# machine.
+bench: .venv/dev
+	$(BIN)/python bench/speed.py --device cpu --write docs/measured/speed.md
 
 # Ten minutes of a GPU, with the packages of the machine and no network; WHEELS=folder for others.
 bench-accelerator:
-	$(PYTHON) bench/accelerator.py $(if $(WHEELS),--wheels $(WHEELS)) --write docs/measured/accelerator.md
+	$(PYTHON) bench/speed.py --device cuda $(if $(WHEELS),--wheels $(WHEELS)) --write docs/measured/accelerator.md
 
 real:
 	@test -d ../shared/data/sst2 || (echo "the benchmarks need real texts in ../shared; CONTRIBUTING.md says more" && false)
@@ -49,7 +48,7 @@ board: real .venv/dev
 	$(BIN)/python bench/board_scan.py $(if $(wildcard $(MPNET)),--mpnet $(MPNET))
 	$(BIN)/python bench/board_advice.py --write docs/measured/advice.md
 
-# How time and memory grow; fifty minutes, with nothing else on the machine.
+# How time and memory grow; twenty minutes, with nothing else on the machine.
 scale: .venv/dev
 	$(BIN)/python bench/scale.py --measure --write docs/measured/scale.md
 

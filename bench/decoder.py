@@ -2,16 +2,13 @@
 
     python bench/decoder.py MODEL --shared ../shared --runs RUNS --write docs/measured/decoders.md
 
-MODEL is a folder or hub id of SmolLM2-135M-Instruct. What was tuned and scanned by the recipe
-`advice` is kept in `bench/decoder` (`--keep TRIALS` extracts it from records); tunings by LoRA go
-into RUNS and are read from there if they were made before. Speeds are ratios of two things done in
-turns in this one run: run that part alone on the machine. Without MODEL the page is written from
-what is kept.
+MODEL is a folder or hub id of SmolLM2-135M-Instruct. What was tuned and scanned once is
+kept in `bench/decoder`; tunings by LoRA go into RUNS and are read from there if they were made
+before. Without MODEL the page is written from what is kept.
 """
 
 import json
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -20,28 +17,20 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-import torch
 
 import layerscout as ls
-from layerscout.models import Encoder, make_classifier, make_trainable
-from layerscout.plans import LoRA, Settings, make_plan
 from layerscout.reporting import place_side_by_side, save_chart
 from layerscout.scores import DEFAULT
-from layerscout.states import clear_cache
-from layerscout.tuning.training import train
-from measuring import drawn, given, in_turns, machine, options, ratio
-from tune import LABELS, Bench, SameBatches, examples, theirs, timed
+from measuring import given, options
 from writing import link, read_rows, table, write_rows
 
 HERE = Path(__file__).parent / "decoder"
-PLANS, SCORES, QUALITY, SPEED = (
-    HERE / f"{name}.csv" for name in ("plans", "scores", "quality", "speed")
+PLANS, SCORES, QUALITY, ORDERS = (
+    HERE / f"{name}.csv" for name in ("plans", "scores", "quality", "orders")
 )
-ORDERS = HERE / "orders.csv"
-MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TASKS, SEEDS = ("cola", "sst2", "wic", "mrpc"), (0, 1)
-EXAMPLES, EPOCHS, REPEATS, DRAWS = 640, 3, 3, 2000
-FEW, ALL, LORA = "(13, 15, 15)", "(1, 30, 30)", LoRA(rank=8)
+EXAMPLES, EPOCHS, DRAWS = 640, 3, 2000
+ALL = "(1, 30, 30)"
 POOLINGS = ("mean", "last", "cls")
 
 INTRODUCTION = """# Where is a decoder worth tuning, and what does LoRA there save?
@@ -62,27 +51,7 @@ texts each.
 """
 
 
-# --- What the recipe gave ------------------------------------------------------------------------
-
-
-def keep(trials: Path) -> None:
-    """Extract what plans reached, and every score, from the records of the recipe."""
-    plans, scores = [], []
-    for path in sorted(trials.glob("*.json")):
-        record = json.loads(path.read_text())
-        if MODEL not in record["models"]:
-            continue
-        at, result = (record["task"], record["arguments"]["seed"]), record["result"]
-        if record["verb"] == "tune":
-            plan, value = result["plan"], f"{result['last']['value']:.6g}"
-            plans.append([*at, plan["notation"], len(plan["tuned"]), plan["head"], value])
-        elif record["verb"] == "scan":
-            for key, score in result["scores"].items():
-                values = " ".join("-" if v is None else f"{v:.10g}" for v in score["values"])
-                scores.append([*at, record["arguments"]["pooling"], key, score["better"], values])
-    write_rows(PLANS, ("task", "seed", "plan", "tuned", "head", "value"), sorted(plans))
-    columns = ("task", "seed", "pooling", "score", "better", "values")
-    write_rows(SCORES, columns, sorted(scores))
+# --- How scores order plans ----------------------------------------------------------------------
 
 
 def read_values(row: Mapping[str, str]) -> list[float | None]:
@@ -217,88 +186,6 @@ def compare_quality(model: str, shared: Path, runs: Path) -> None:
     write_rows(QUALITY, (*columns, "training FLOPs", "inference FLOPs", "parameters"), rows)
 
 
-# --- Times ---------------------------------------------------------------------------------------
-
-
-def peft_everywhere(model: Any, head: Sequence[str]) -> Any:
-    """Return every linear layer of the blocks peft's LoRA, and train the head whole, as ours do."""
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(
-        task_type="SEQ_CLS",
-        r=LORA.rank,
-        lora_alpha=LORA.lora_alpha,
-        target_modules="all-linear",
-        modules_to_save=list(head),
-    )
-    return get_peft_model(model, config)
-
-
-def few_blocks(bench: Bench) -> float:
-    """Train LoRA on three blocks from nothing: seconds of the trunk and of all steps."""
-    clear_cache()
-    plan = make_plan(FEW, bench.encoder.blocks)
-    model = make_trainable(make_classifier(bench.encoder, plan, LABELS), plan, LORA).model
-    validation, training = examples(bench, plan, 8), examples(bench, plan)
-    settings = Settings(epochs=EPOCHS, batch_size=8)
-    run, _ = train(
-        bench.encoder, model, training, validation, learning_rate=5e-4, seed=0, settings=settings
-    )
-    assert training.trunk is not None
-    return training.trunk.seconds + run.seconds["train"]
-
-
-def compare_times(model: str, shared: Path) -> None:
-    """Compare a scan with a bare pass, and LoRA on three blocks with peft's on all."""
-    encoder, task = Encoder.load(model, device="cpu"), ls.Task.load(shared / "data" / "sst2")
-    split = drawn(task, EXAMPLES)
-    tokens = encoder.tokenize(split.texts, split.pairs)
-    batches = [encoder.batch(tokens, rows) for rows in encoder.batches(tokens)]
-    bench, padded = Bench(encoder, tokens, split.labels), {}
-
-    def forward() -> None:
-        with torch.inference_mode():
-            for inputs in batches:
-                encoder.model(**inputs)
-
-    def prepare(model: Any) -> Any:
-        model.config.pad_token_id = encoder.tokenizer.pad_token_id
-        model.config.use_cache = False
-        return peft_everywhere(model, ("model.norm", "score"))
-
-    def scan() -> None:
-        ls.scan(encoder, task, examples=EXAMPLES, cache_limit=0, progress=False)
-
-    passes = in_turns(REPEATS, {"forward": forward, "scan": scan})
-    works: dict[str, Callable[[], float]] = {
-        "few": lambda: few_blocks(bench),
-        "all": lambda: theirs(bench, SameBatches, 8, padded, prepare, EPOCHS),
-    }
-    seconds = timed(REPEATS, works)
-    # A pass forward and one backward through every block and epoch; the trunk once, forward.
-    plan = make_plan(FEW, encoder.blocks)
-    limit = 2 * encoder.blocks * EPOCHS / ((plan.cut or 0) + 2 * len(plan.tuned) * EPOCHS)
-    faster = statistics.median(
-        whole / few for whole, few in zip(seconds["all"], seconds["few"], strict=True)
-    )
-    rows = [
-        [
-            "a scan of 640 texts, as many forward passes",
-            ratio(passes["scan"], passes["forward"]),
-            "1.10 or less",
-        ],
-        [
-            f"LoRA on {FEW}, times faster than peft's on all under the Trainer",
-            f"{ratio(seconds['all'], seconds['few'], 1)}, {faster / limit:.2f} of what counting "
-            "block passes allows",
-            "0.9 of that",
-        ],
-    ]
-    write_rows(
-        SPEED, ("what", "measured", "wanted", "machine"), [[*row, machine()] for row in rows]
-    )
-
-
 # --- The page ------------------------------------------------------------------------------------
 
 
@@ -329,25 +216,17 @@ LoRA of rank 8, two seeds, accuracy on the validation split; 95 % intervals over
 
 {tabulate(QUALITY)}
 
-Times, on SST-2 in batches of 8:
-
-{tabulate(SPEED)}
-
-`python bench/decoder.py MODEL --runs RUNS --write docs/measured/decoders.md` measures this again.
+`python bench/decoder.py MODEL --runs RUNS --write docs/measured/decoders.md` measures LoRA again.
 """
 
 
 def main() -> None:
-    parser = options(__doc__ or "", brief=False)
+    parser = options(__doc__ or "")
     parser.add_argument("model", nargs="?")
     parser.add_argument("--runs", type=Path)
-    parser.add_argument("--keep", type=Path, metavar="TRIALS")
     arguments = given(parser)
-    if arguments.keep:
-        keep(arguments.keep)
     if arguments.model and arguments.runs:
         compare_quality(arguments.model, arguments.shared, arguments.runs)
-        compare_times(arguments.model, arguments.shared)
     if arguments.write:
         written = page(arguments.write.with_suffix(".svg"))
         arguments.write.write_text(written, encoding="utf-8")

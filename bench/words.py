@@ -342,7 +342,7 @@ the records of `layerscout study bench/words/recipe.yaml` (six hours of one core
 
 
 def main() -> None:
-    parser = options(__doc__ or "", brief=False)
+    parser = options(__doc__ or "")
     arguments = given(parser)
     tags = ls.Task.load(arguments.shared / "data" / "wnut17").labels
     written = page(arguments.write.with_suffix(".svg"), tags)

@@ -126,7 +126,7 @@ class Planning:
     def expect(self, cost: Cost) -> float | None:
         """Return about how many seconds a training of that cost takes; None if not known.
 
-        Steps have about as many FLOPs a second as passes (bench/limits.py).
+        Steps have about as many FLOPs a second as passes (bench/speed.py).
         """
         return None if self.speed is None else cost.train / self.speed
 

@@ -398,6 +398,8 @@ def test_other_data_are_judged_whole_and_need_not_have_every_class(tmp_path, tel
     )
     odd = write("odd.csv", as_csv({"text": ["a", "b"], "label": [one, "neither"]}))
     expect_refused("every label must be a class of the model", quietly, model, odd)
+    joined = write("joined.csv", as_csv({"text": ["a", "b"], "label": [one, f"{one}|{other}"]}))
+    expect_refused("a class of the model … --label-separator '|'", quietly, model, joined)
 
 
 def test_numbers(tmp_path):
@@ -470,9 +472,10 @@ def test_what_cannot_be_judged_is_refused(bert, tmp_path):
     expect_refused("add", quietly, bert, TASK, edits=("skip",), tune_heads=True)
     expect_refused("`metric`", quietly, bert, TASK, metric="pearson")
     three = task_of(n=24, held=9, classes=3)
-    expect_refused("the classes of … must be those of the task", quietly, bert, three)
+    unknown = "the classes of … must be those of the task: it has bad, fair, and not 'good'; "
+    expect_refused(unknown, quietly, bert, three)
     expect_refused(
-        "classes … must be those of the task … for numbers", quietly, bert, numbers_task()
+        "classes … must be those of the task … not numbers", quietly, bert, numbers_task()
     )
     expect_refused("not tuned for multiple choice", quietly, bert, choices_task())
     expect_refused("`examples` … add --tune-heads", quietly, bert, TASK, examples=10)

@@ -243,6 +243,11 @@ def test_a_model_can_be_used_and_tested(task, arguments, rows):
             f"layerscout evaluate out/model {rows}",
         ]
         assert list_uses(given | FAILED, "out") == []
+    columns = settings(text="body", label="a,b c", label_separator="|", regression=True)
+    use, _, test = (command for _, command in list_uses(sure | columns, "out"))
+    assert use == f"{USE} --text body"
+    options = "--text body --label 'a,b c' --label-separator '|' --regression"
+    assert test == f"layerscout evaluate out/model rows.csv {options}"
     new = evaluated(tuning={"settings": {"data": "my older reviews.csv"}})
     assert not any("evaluate" in command for _, command in list_uses(new, "out"))
 

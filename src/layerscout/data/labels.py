@@ -60,7 +60,7 @@ def _list_values(table: Table, column: str, *, unlabelled: bool = False) -> list
             raise table.fault(rule, name_value(value), column, row, remedy)
     if missing := table.find_missing(column, (-1, "-1") if unlabelled else ()):
         actual = f"{len(missing)} missing{' (empty or -1)' if unlabelled else ''}, the first"
-        remedy = FILL + _offer_separator(list(dict.fromkeys(map(str, values))))
+        remedy = FILL + offer_separator(list(dict.fromkeys(map(str, values))))
         raise table.fault("every row needs a label", actual, column, missing[0], remedy)
     return values
 
@@ -334,7 +334,7 @@ def _refuse_single(
     if len(order) - len(others) < 3:
         rule = "two or more classes need at least 2 examples"
         remedy = "add some, or name another column with --label"
-    if offer := _offer_separator(order):
+    if offer := offer_separator(order):
         remedy += offer
     elif all(map(NUMBER.fullmatch, counts)):
         remedy += "; for numbers to predict use --regression"
@@ -407,7 +407,7 @@ def _find_joined(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _offer_separator(names: Sequence[str]) -> str:
+def offer_separator(names: Sequence[str]) -> str:
     """Return the end of an error where some classes may join several labels, else ""."""
     joined = _find_joined(names)
     return f"; for several labels per text use --label-separator {joined[1]!r}" if joined else ""

@@ -16,6 +16,7 @@ from layerscout.data.labels import (
     find_places,
     name_classes,
     number_classes,
+    offer_separator,
     read_numbers,
     settle_classes,
 )
@@ -357,7 +358,8 @@ def _read_labels(
         for row, name in enumerate(names):
             if name not in classes:
                 rule = f"every label must be a class of the model ({join_names(classes)})"
-                raise table.fault(rule, f"{name!r:.60}", label, row, "correct it")
+                remedy = f"correct it{offer_separator([*classes, name])}"
+                raise table.fault(rule, f"{name!r:.60}", label, row, remedy)
         labels = classes
     if labels is None:
         labels = settle_classes(table, label, names, order, known, warnings, rare=rare)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscout.data import Kind, are_ids, join_names, pair_classes
+from layerscout.data import Kind, are_ids, join_names, name_some, pair_classes
 from layerscout.errors import InputError, check_integer
 from layerscout.models.architecture import (
     AVERAGING,
@@ -223,10 +223,11 @@ def match_columns(
     else:
         columns, note = _pair_head(name, config, labels)
     if columns is None:
+        known = read_names(config)
+        new = [label for label in labels if label not in known]
         raise InputError(
-            f"the classes of {name} must be those of the task, got "
-            f"{', '.join(read_names(config)):.60} for {', '.join(labels) or 'numbers':.60}; give "
-            "the data that it was tuned for"
+            f"the classes of {name} must be those of the task: it has {join_names(known)}, and not "
+            f"{name_some(new or labels) or 'numbers'}; give the data that it was tuned for"
         )
     return columns, note
 

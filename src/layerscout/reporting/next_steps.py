@@ -31,14 +31,18 @@ from layerscout.reporting.words import find_stage, format_plain, is_left_out
 
 Content = Mapping[str, Any]
 
-# Settings of a scan that say what is read, with the default of every verb.
-CARRIED: Content = {
+# Settings of a scan that say what is read, with the default of every verb; first those that other
+# rows need as well.
+TEXTS: Content = {"text": None, "text_pair": None}
+COLUMNS: Content = {
     "task": None,
-    "text": None,
-    "text_pair": None,
+    **TEXTS,
     "label": None,
     "label_separator": None,
     "regression": False,
+}
+CARRIED: Content = {
+    **COLUMNS,
     "drop_missing": False,
     "drop_rare": None,
     "merge_rare": None,
@@ -122,14 +126,24 @@ def write_command(verb: str, scan: Content, *more: str, model: str | None = None
         more = more if "-o" in more else (*more, *choose_output(settings.get("data") or ""))
     if verb == "scan":
         carried |= {"pooling": find_usual_pooling(scan), "balanced": False}
-    for name, usual in carried.items():
-        value, option = settings.get(name, usual), f"--{name.replace('_', '-')}"
-        if value != usual and option not in more:
-            words += [option] if value is True else [option, str(value)]
+    words += _carry(settings, {k: v for k, v in carried.items() if _write_flag(k) not in more})
     metric = find_metric(scan)
     if verb in ("tune", "evaluate") and metric and "--metric" not in more:
         words += ["--metric", metric]
     return shlex.join([*words, *more])
+
+
+def _carry(settings: Content, usual: Content) -> list[str]:
+    """Write the options of some settings that are not as usual."""
+    words = []
+    for name, default in usual.items():
+        if (value := settings.get(name, default)) != default:
+            words += [_write_flag(name)] if value is True else [_write_flag(name), str(value)]
+    return words
+
+
+def _write_flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def find_metric(content: Content) -> str | None:
@@ -143,7 +157,7 @@ def write_options(options: Content) -> list[str]:
     words = []
     for name, value in options.items():
         declared = options_of(TuneRequest).get(name)
-        words.append((declared.flag if declared else None) or f"--{name.replace('_', '-')}")
+        words.append((declared.flag if declared else None) or _write_flag(name))
         words += [] if value is True else [format_plain(value)]
     return words
 
@@ -274,13 +288,14 @@ def list_uses(content: Content, folder: str) -> list[tuple[str, str]]:
     pairs = {"multiple_choice": ", [['one end', 'another']]"}.get(kind, ", ['its second']" * two)
     python = f"print(layerscout.load({name!r}).predict(['some text']{pairs}))"
     rows = "rows.conll" if kind == "token_classification" else "rows.csv"
-    test = "Test it on new labelled rows:", shlex.join(["layerscout", "evaluate", name, rows])
+    columns, texts = (_carry(content["settings"], usual) for usual in (COLUMNS, TEXTS))
+    test = shlex.join(["layerscout", "evaluate", name, rows, *columns])
     before = content.get("tuning") or content
     tested = before["settings"].get("data") != content["settings"].get("data")
     return [
-        ("Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv"])),
+        ("Use it on new texts:", shlex.join(["layerscout", "predict", name, "texts.csv", *texts])),
         ("Use it in Python:", f"import layerscout; {python}"),
-        *([] if tested else [test]),
+        *([] if tested else [("Test it on new labelled rows:", test)]),
     ]
 
 

@@ -134,7 +134,9 @@ def test_blocks_are_trained_and_the_saved_model_says_the_same(bert, kind, option
     assert content["flops"]["train"] > 0 and content["seconds"]["train"] > 0
     card = (tmp_path / "model" / "README.md").read_text()
     assert ("contrastive loss" in card) == (options["loss"] is not None)
-    assert "then the head solved" in " ".join(describe_training(content))
+    line = describe_training(content)[1]
+    assert "then the head solved" in line
+    assert ("; a block added that averages" in line) == (model.config.num_hidden_layers > 3)
     assert "head solved" in render_result(content)
     value = evaluate(task.metric, task.test.labels, logits)
     assert content["test"]["metrics"][task.metric] == pytest.approx(value)

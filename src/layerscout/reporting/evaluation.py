@@ -368,6 +368,8 @@ def describe_training(content: Mapping[str, Any]) -> list[str]:
     removed = model["blocks"] - plan["head"]
     if removed:
         line += f"; {removed} block{'s' if removed > 1 else ''} above the head removed"
+    if (content.get("solved") or {}).get("averaging"):
+        line += "; a block added that averages the tokens"
     asked = plan["reason"].startswith(f"{plan['notation']} ")
     return [
         f"plan {plan['reason']}" if asked else f"plan {plan['notation']}: {plan['reason']}",

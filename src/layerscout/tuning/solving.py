@@ -99,6 +99,7 @@ class Solution:
         return {
             "state": self.solved.state,
             "pooling": self.form.pooling,
+            "averaging": self.form.averages,
             "shrinkage": self.solved.shrinkage,
             "penalty": self.solved.penalty,
             "factor": self.solved.factor,

@@ -119,6 +119,14 @@ def test_files_that_are_named_are_not_told_as_unread(tmp_path):
     assert not [line for line in task.warnings if "not read" in line]
 
 
+@pytest.mark.parametrize("place", ["default", "snapshots/0af"])
+def test_a_folder_around_one_is_refused_with_a_guess(tmp_path, place):
+    make(tmp_path / "all" / place, "train.csv test.csv")
+    (tmp_path / "all" / "blobs").mkdir()
+    guess = f"did you mean {tmp_path / 'all' / place}?"
+    expect_refused(guess, Task.load, tmp_path / "all")
+
+
 def test_a_split_that_is_a_link_to_nothing_is_refused(tmp_path):
     """As in a copy of the hub's cache, of which not everything was fetched."""
     folder = make(tmp_path / "all", "train.csv")

@@ -4,7 +4,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -239,7 +239,6 @@ def find(
     return str(data).rstrip("/").rpartition("/")[2], None, sources
 
 
-_ALONE = "name a file to use it alone"
 _SAVED = "what `save_to_disk` of datasets wrote is not read: write each split with `to_parquet`"
 
 
@@ -264,10 +263,14 @@ def _folder(
     layout = layout or lay_out(str(path), files)
     if "train" not in layout.splits:
         entries = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+        inner, remedy = _find_inner(path), "name a file to use it alone"
+        if {"dataset_dict.json", "state.json"} & {*entries}:
+            remedy = _SAVED
+        elif inner is not None:
+            remedy = f"did you mean {inner}?"
         raise InputError(
             f"a folder of data needs one train file ({', '.join(OPENERS)}): {path} has "
-            f"{join_names(sorted({*entries, *files}))}; "
-            + (_SAVED if {"dataset_dict.json", "state.json"} & {*entries} else _ALONE)
+            f"{join_names(sorted({*entries, *files}))}; {remedy}"
         )
     layout.notes += notes
     named = {one.resolve() for one in others}
@@ -281,6 +284,16 @@ def _folder(
         return Part(str(file), size, partial(open_file, file, replace(form, sep=sep)))
 
     return open_layout(str(path), path.resolve().name, layout, unnamed, part)
+
+
+def _find_inner(path: Path) -> Path | None:
+    """Return a folder with a training split in another, such as the hub's cache; None without."""
+    for inner in sorted([*path.glob("*"), *path.glob("snapshots/*")]):
+        with suppress(InputError):
+            files = list_files(inner, is_known) if inner.is_dir() else []
+            if "train" in lay_out(str(inner), files).splits:
+                return inner
+    return None
 
 
 def _demo() -> dict[str, Source]:

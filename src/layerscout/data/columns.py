@@ -48,6 +48,9 @@ WORD_NAMES = ("tokens", "words")
 TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "xpos", "ner")
 # Columns of files that other programs write and that are not read; what to do instead.
 FOREIGN = {
+    ("word", "tag"): "write each sentence as lines of a word and its tag, into a .conll file",
+    ("tokens", "tags"): "write words and tags as lists, in JSON Lines",
+    ("tokens", "ner_tags"): "write words and tags as lists, in JSON Lines",
     ("annotations", "data"): "export it from Label Studio as JSON-MIN, CSV or CoNLL 2003",
     ("spans", "tokens"): "write spans of Prodigy as a tag for each word (prodigy data-to-spacy and "
     "spacy convert do so)",
@@ -283,7 +286,7 @@ def _guess_label(
         return candidates[0]
     remedy = "name it with --label"
     for foreign, instead in FOREIGN.items():
-        if source.columns.keys() >= set(foreign):
+        if {name.strip().lower() for name in source.columns} >= {*foreign}:
             remedy = instead
     if len(flags := _list_flags(source, free)) > 1:
         remedy += f", or several columns of 0 and 1 with --label {shlex.quote(','.join(flags))}"

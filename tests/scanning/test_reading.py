@@ -228,8 +228,8 @@ def test_reading_stops_at_the_first_look_that_decides(
         (0.9, "these are all there are"),
         (
             0.93,
-            "with more no state above state 2, where the head belongs, could be shown to be better "
-            "by more than 1 point",
+            "more of them could not show a state above state 2, where the head belongs, to be "
+            "better by more than 1 point",
         ),
     ],
 )

@@ -220,7 +220,7 @@ def _decide(
         return None  # of all there are no more
     points = f"{within:g} point{'' if within == 1 else 's'}"
     return (
-        f"with more no state above state {head}, where the head belongs, could be shown to be "
+        f"more of them could not show a state above state {head}, where the head belongs, to be "
         f"better by more than {points}"
     )
 

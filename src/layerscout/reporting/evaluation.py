@@ -159,7 +159,7 @@ def tabulate_truncation(content: Mapping[str, Any]) -> Table:
         [format_state(state), *map(format_number, values)]
         for state, values in enumerate(zip_longest(*curves.values()))
     ]
-    caption = f"The {name_measure(content)} to four digits."
+    caption = f"The {name_measure(content)} with the head on each state."
     return Table(caption, ["State", *(TRUNCATIONS[key] for key in curves)], rows, folded=True)
 
 

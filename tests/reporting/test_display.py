@@ -56,6 +56,7 @@ def test_a_result_shows_itself(results, verb, line, draws):
 def test_a_plan_draws_its_blocks():
     picture = Plan((2, 3), 3)._repr_svg_()
     assert picture.count("#e0701a") == 2 and 'aria-label="(2, 3, 3)"' in picture
+    assert "in colour" in picture and "in colour" not in Plan((), 3)._repr_svg_()
     assert repr(Plan((2, 3), 3)) == "Plan(tuned=(2, 3), head=3, embeddings=False)"
 
 

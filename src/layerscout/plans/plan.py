@@ -191,11 +191,12 @@ class Plan:
             for block in range(1, self.head + 1)
         )
         end = gap * self.head + 2
+        note = "head; blocks in colour are tuned" if self.tuned else "head"
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{end + 60}" height="28" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{end + 240}" height="28" role="img" '
             f'font-family="sans-serif" font-size="13" aria-label="{self.notation}">'
             f'<rect width="100%" height="100%" fill="#ffffff"/>{cells}'
-            f'<text x="{end}" y="18">head</text></svg>'
+            f'<text x="{end}" y="18">{note}</text></svg>'
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def answer(folder: Path, size: Size) -> Callable[[], object]:
     if not texts.exists():
         few = replace(size, examples=2 * size.classes).task()
         encoder = Encoder.load(folder, device="cpu")
-        tune(encoder, few, "full", max_steps=1, measure="metric", progress=False).save(tuned)
+        settings = {"measure": "metric", "progress": False, "max_length": size.tokens}
+        tune(encoder, few, "full", max_steps=1, **settings).save(tuned)
         pd.DataFrame({"text": size.texts()}).to_csv(texts, index=False)
     return lambda: predict(tuned, texts, folder.with_suffix(".out.csv"), progress=False)
 

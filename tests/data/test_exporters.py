@@ -315,7 +315,6 @@ REFUSED: dict[str, tuple[str, str, str]] = {
                      "export it from Label Studio as JSON-MIN"),
     "Kaggle's words": ("x.csv", "Sentence #,Word,POS,Tag\n1,Ann,NNP,B-PER\n,ran,VB,O\n",
                        "into a .conll file"),
-    "words in strings": ("x.csv", "tokens,tags\nAnn ran,B-PER O\n", "as lists, in JSON Lines"),
     "Prodigy's spans": ("x.jsonl", jsonl(text=AB, tokens=SPANS, spans=SPANS), "tag for each word"),
     "Prodigy's choices": ("x.jsonl", jsonl(text=AB, options=SPANS, accept=[["x"], ["y"]] * 2),
                           "--label accept"),

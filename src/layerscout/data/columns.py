@@ -49,8 +49,6 @@ TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "xpos", "ner")
 # Columns of files that other programs write and that are not read; what to do instead.
 FOREIGN = {
     ("word", "tag"): "write each sentence as lines of a word and its tag, into a .conll file",
-    ("tokens", "tags"): "write words and tags as lists, in JSON Lines",
-    ("tokens", "ner_tags"): "write words and tags as lists, in JSON Lines",
     ("annotations", "data"): "export it from Label Studio as JSON-MIN, CSV or CoNLL 2003",
     ("spans", "tokens"): "write spans of Prodigy as a tag for each word (prodigy data-to-spacy and "
     "spacy convert do so)",

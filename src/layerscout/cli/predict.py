@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.console import Console
 from layerscout.cli.console import loading, say, warn
 from layerscout.cli.groups import Machine, Placement, Quiet, interruptible
 from layerscout.plans import PredictRequest
+
+if TYPE_CHECKING:
+    from layerscout.predicting import Predictions
 
 
 def predict(
@@ -72,8 +75,13 @@ def predict(
         )
     warn(result.warnings)
     if not quiet and result.path is not None:
-        rows, rate = result.rows, result.computed / max(result.seconds, 1e-9)
-        before = rows - result.computed
-        earlier = f", {before:,} of them by an earlier run," if before else ""
-        done = f"{rows:,} row{'s'[: rows != 1]}{earlier} in {result.seconds:.1f} s ({rate:,.0f}/s)"
-        say(Console(), f"{done}; wrote {result.path}")
+        say(Console(), _describe(result))
+
+
+def _describe(result: Predictions) -> str:
+    """Say what was predicted, how fast, and where it is."""
+    rows, rate = result.rows, result.computed / max(result.seconds, 1e-9)
+    before = rows - result.computed
+    earlier = f", {before:,} of them by an earlier run," if before else ""
+    done = f"{rows:,} row{'s'[: rows != 1]}{earlier} in {result.seconds:.1f} s ({rate:,.0f}/s)"
+    return f"{done}; wrote {result.path}"

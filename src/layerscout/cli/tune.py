@@ -47,6 +47,7 @@ from layerscout.plans import (
 )
 
 if TYPE_CHECKING:
+    from layerscout.data import Task
     from layerscout.tuning import Result
 
 
@@ -111,9 +112,7 @@ def tune(
         machine.settle_threads()
         encoder = models.Encoder.load(model, device=machine.device, precision=machine.precision)
     result = None
-    # Before the work, which they may be a reason to stop; rows that are in both splits may yet go.
-    said = [each for each in task.warnings if each != task.repeated]
-    warn(said if is_first_process() else ())
+    said = _warn_of_data(task) if is_first_process() else []
     with interruptible(output / "snapshots"):
         try:
             result = tuning.tune(
@@ -151,6 +150,13 @@ def tune(
 
         # It comes last, once the model is also in other formats and on the hub.
         say_next(Console(), reporting.suggest_step(result.content, str(output)))
+
+
+def _warn_of_data(task: Task) -> list[str]:
+    """Print what is odd about the data, a reason to stop before the work; return it."""
+    said = [each for each in task.warnings if each != task.repeated]  # which may yet be put right
+    warn(said)
+    return said
 
 
 def _check_publishing(running: Running, request: TuneRequest) -> Sequence[str]:

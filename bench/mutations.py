@@ -97,8 +97,7 @@ PAGE = """# Do the quick tests notice faults?
 
 Of {run} faults that were put into copies of the package, one at a time, the tests of `make test`
 that belong to the place noticed {noticed}. They are wrong signs, lost terms, keys that leave
-something out and states that are not restored, in scores, plans, trunks, saving and resuming.
-{new} more were added since.
+something out and states that are not restored, in scores, plans, trunks, saving and resuming.{new}
 
 `make mutations` does this again, in about an hour. The list has each fault and the first test that
 noticed it: {faults}.
@@ -137,7 +136,8 @@ def write_page(faults: list[Fault]) -> str:
     """Say how many were noticed of those that were tried."""
     run = [fault for fault in faults if fault.noticed_by]
     noticed = sum(fault.noticed_by != "MISSED" for fault in run)
-    new = len(faults) - len(run)
+    left = len(faults) - len(run)
+    new = f"\n{left} more were added since." if left else ""
     return PAGE.format(run=len(run), noticed=noticed, new=new, faults=link(FAULTS))
 
 

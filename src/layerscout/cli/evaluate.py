@@ -91,7 +91,7 @@ def _show(console: Console, content: Mapping[str, Any]) -> None:
     from layerscout import reporting
 
     say_heading(console, content)
-    say(console, f"validation: {reporting.count_examples(content['task'])}")
+    say(console, f"judged on {reporting.count_examples(content['task'])}")
     found, *others = reporting.describe_evaluation(content)
     say_wrapped(console, [found])
     print_by_name(console, content)

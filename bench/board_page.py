@@ -169,7 +169,7 @@ def list_losses(frame: pd.DataFrame) -> str:
                 if high < -MARGIN:
                     times = (cells["seconds_other"] / cells["seconds"]).median()
                     gap = f"{-middle:.1f} ({-high:.1f} to {-low:.1f})"
-                    lines.append([f"{model}, {size}, {task}", name, gap, f"{times:.1f}"])
+                    lines.append([f"{model}, {size}, {task}", name, gap, say(times, 1)])
     columns = ["", "contender", "ahead of `auto` by, 95 %", "its seconds, times those of `auto`"]
     return table(columns, lines)
 

@@ -26,7 +26,6 @@ from scipy.stats import linregress
 from layerscout import Encoder, Task, predict, scan, tune
 from layerscout.reporting import place_side_by_side, save_chart
 from measuring import given, machine, options, random_encoder
-from resident import read_peak
 from writing import link, read_rows, table, write_rows
 
 GROWTH = Path(__file__).parent / "scale" / "growth.csv"
@@ -155,6 +154,15 @@ def run_one(work: str, tiny: Path, folder: Path, size: Size) -> tuple[list[float
             do()
             seconds.append(time.process_time() - started)
     return seconds, read_peak()
+
+
+def read_peak() -> float:
+    """Return the peak resident memory of this process in MB, on Linux.
+
+    `ru_maxrss` starts at the peak of the process that started this one.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
 
 
 def call_apart(function: Callable[..., Any], *arguments: object) -> Any:

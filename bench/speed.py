@@ -206,10 +206,6 @@ def measure(shape: Shape, device: str, folder: Path) -> Record:
     batches = [encoder.batch(tokens, some) for some in encoder.batches(tokens)]
     counted, length = encoder.shape(2, "classification", "family"), float(tokens.lengths.mean())
     each = full_cost(counted, Work(rows, held_out, length, 1)).inference
-    kind = torch.float32 if device == "cpu" else torch.bfloat16
-    left = torch.randn(4096, shape.width, dtype=kind, device=device)
-    right = torch.randn(shape.width, 4 * shape.width, dtype=kind, device=device)
-    burst = 1 if device == "cpu" else 100
     third = 2 * shape.blocks // 3
     plan = f"({shape.blocks // 3 + 1}, {third}, {third})"
     options: dict[str, Any] = {"measure": "metric", "progress": False}
@@ -217,16 +213,6 @@ def measure(shape: Shape, device: str, folder: Path) -> Record:
     tuned, table, out = (folder.with_suffix(f".{end}") for end in ("tuned", "csv", "out.csv"))
     ls.tune(encoder, task, "full", max_steps=1, **options).save(tuned)
     pd.DataFrame({"text": texts}).to_csv(table, index=False)
-
-    def multiply() -> Phases:
-        started, count = time.perf_counter(), 0
-        while time.perf_counter() - started < 1:
-            for _ in range(burst):
-                torch.matmul(left, right)
-            wait(device)
-            count += burst
-        flops = count * 2 * left.shape[0] * right.numel()
-        return {"product": (time.perf_counter() - started, flops)}
 
     def forward(half: bool) -> None:
         with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=half):
@@ -255,7 +241,7 @@ def measure(shape: Shape, device: str, folder: Path) -> Record:
         return {"predict": (None, shape.examples * each)}
 
     works: dict[str, Callable[[], Phases | None]] = {
-        "product": multiply,
+        "product": make_product(shape.width, device),
         PASS: lambda: forward(device != "cpu") or {PASS: (None, rows * each)},
         "scan": scan,
         "free head": solve,
@@ -270,6 +256,28 @@ def measure(shape: Shape, device: str, folder: Path) -> Record:
         name = f"{PASS} in bfloat16"
         works[name] = lambda: forward(True) or {name: (None, rows * each)}
     return Record(shape, plan, *run_in_turns(works, device))
+
+
+def make_product(width: int, device: str) -> Callable[[], Phases]:
+    """Return what multiplies two matrices for a second."""
+    import torch
+
+    kind = torch.float32 if device == "cpu" else torch.bfloat16
+    left = torch.randn(4096, width, dtype=kind, device=device)
+    right = torch.randn(width, 4 * width, dtype=kind, device=device)
+    burst = 1 if device == "cpu" else 100
+
+    def multiply() -> Phases:
+        started, count = time.perf_counter(), 0
+        while time.perf_counter() - started < 1:
+            for _ in range(burst):
+                torch.matmul(left, right)
+            wait(device)
+            count += burst
+        flops = count * 2 * left.shape[0] * right.numel()
+        return {"product": (time.perf_counter() - started, flops)}
+
+    return multiply
 
 
 def run_pipeline(model: Path, table: Path, out: Path, device: str) -> None:
@@ -448,7 +456,6 @@ def page(records: Sequence[Record], left_out: Sequence[str], device: str) -> str
         for phase in (*steady, "free head", "predict")
     }
     low, high = min(shares[one] for one in steady), max(shares[one] for one in steady)
-    only = "" if device == "cpu" else f" {device}"
     tables = "\n".join(list_phases(record) for record in records)
     missing = f"\nThere was no time for: {', '.join(left_out)}.\n" if left_out else ""
     return f"""# How fast is each phase{" on an accelerator" * (device != "cpu")}?
@@ -471,7 +478,7 @@ not take the trunk again. Models have random weights, texts 8 to 120 words, medi
 
 {machine(device)}
 
-`python bench/speed.py --device{only or " cpu"}` measures this in ten minutes.
+`python bench/speed.py --device {device}` measures this in ten minutes.
 """
 
 

@@ -185,8 +185,9 @@ def print_uses(console: Console, content: Mapping[str, Any], folder: Path) -> No
     """Print what to do with a model, but for what comes next anyway."""
     from layerscout.reporting import list_uses, suggest_step
 
+    following = suggest_step(content, str(folder))
     for use in list_uses(content, str(folder)):
-        if use != suggest_step(content, str(folder)):
+        if use != following:
             say(console, f"{_begin_small(use[0])} {use[1]}")
 
 

@@ -17,7 +17,7 @@ from layerscout.data.tables import FILL, NUMBER, Table, is_list, join_names, nam
 from layerscout.errors import InputError
 from layerscout.files import read_json
 
-# What people write where there is no label; "NaN" is refused as missing.
+# What people write where there is no label, in any case; a CSV's "NaN" and "nan" are missing ones.
 ABSENT = ("na", "n/a", "nan", "none", "null", "-", "?")
 # Numbers are trained on in float32, which holds up to 3e38: this leaves room for their squares, the
 # sums of these, and the squares of gradients.

@@ -25,6 +25,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # How many rows are looked at to tell columns of text from columns of numbers.
 GLANCE = 100
 
+# What cells hold that say yes or no.
 WRITTEN_FLAGS = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "false": False}
 
 # What to do about missing values.

@@ -30,9 +30,7 @@ from layerscout.models import (
     eval_mode,
     find_head_token,
     take_tokens,
-    warn_of_cut_inputs,
-    warn_of_dropped_words,
-    warn_of_unknown_tokens,
+    warn_of_tokens,
 )
 from layerscout.plans import Edit, EvaluateRequest, format_edits
 from layerscout.progress import Show
@@ -184,10 +182,7 @@ def judge_edits(
 
 def list_warnings(outputs: Outputs, encoder: Encoder, max_length: int) -> list[str]:
     """Return what the reader of the figures should know of inputs and logits."""
-    tokens = outputs.tokens
-    warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, encoder, max_length)
-    warnings += warn_of_dropped_words(tokens.dropped)
-    warnings += warn_of_unknown_tokens(tokens, encoder.tokenizer)
+    warnings = warn_of_tokens(outputs.tokens, encoder, max_length)
     spans = {f"skip:{i}-{j}": logits for (i, j), logits in outputs.skipped.items()}
     named = {**outputs.logits, **spans}
     if broken := [name for name, logits in named.items() if not np.isfinite(logits).all()]:

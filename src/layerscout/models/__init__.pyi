@@ -110,6 +110,7 @@ from .tokens import (
     overlap_windows as overlap_windows,
     warn_of_cut_inputs as warn_of_cut_inputs,
     warn_of_dropped_words as warn_of_dropped_words,
+    warn_of_tokens as warn_of_tokens,
     warn_of_unknown_tokens as warn_of_unknown_tokens,
 )
 from .tuned_classifiers import load_tuned_classifier as load_tuned_classifier

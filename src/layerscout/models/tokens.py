@@ -440,6 +440,15 @@ def _concatenate(encodings: Sequence[Any], filler: int) -> Tokens:
     )
 
 
+def warn_of_tokens(tokens: Tokens, encoder: Any, max_length: int) -> list[str]:
+    """Warn of what was cut, dropped or not known when texts became tokens."""
+    return [
+        *warn_of_cut_inputs(tokens.cut, tokens.lengths, encoder, max_length),
+        *warn_of_dropped_words(tokens.dropped),
+        *warn_of_unknown_tokens(tokens, encoder.tokenizer),
+    ]
+
+
 def warn_of_cut_inputs(
     cut: Cut, lengths: np.ndarray, encoder: Any, max_length: int, *, what: str = "inputs"
 ) -> list[str]:

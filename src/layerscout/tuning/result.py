@@ -30,9 +30,7 @@ from layerscout.models import (
     export,
     find_oldest,
     name_empty_text,
-    warn_of_cut_inputs,
-    warn_of_dropped_words,
-    warn_of_unknown_tokens,
+    warn_of_tokens,
 )
 from layerscout.plans import (
     Cost,
@@ -398,13 +396,8 @@ def _warn_of_rounding(tuning: Tuning, first: TunedPlan, reached: float) -> list[
 def _list_warnings(settled: Settled) -> list[str]:
     """List what the reader of the figures should know, each thing once."""
     tuning, tuned = settled.tuning, [*settled.tuned, *filter(None, [settled.training])]
-    tokens, max_length = (
-        tuning.training.tokens + tuning.validation.tokens,
-        tuning.request.max_length,
-    )
-    warnings = warn_of_cut_inputs(tokens.cut, tokens.lengths, tuning.encoder, max_length)
-    warnings += warn_of_dropped_words(tokens.dropped)
-    warnings += warn_of_unknown_tokens(tokens, tuning.encoder.tokenizer)
+    tokens = tuning.training.tokens + tuning.validation.tokens
+    warnings = warn_of_tokens(tokens, tuning.encoder, tuning.request.max_length)
     steps, warmup = tuning.settings.steps(len(tuning.training)), tuning.settings.warmup
     if warmup >= steps and tuning.trains:
         warnings.append(

@@ -120,7 +120,7 @@ def _time_parts(
         count: counts the FLOPs of rows.
         run: runs them and returns the seconds.
         flops: of all that is to be done, of which timing may take a share.
-        rate: about the seconds of a FLOP; 0 to go by the few rows.
+        rate: about the seconds of a FLOP; 0 to take that of the few rows.
 
     Returns:
         The seconds of a FLOP, and those of a batch beside its FLOPs.

@@ -4,9 +4,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from layerscout.data import Task, evaluate, find_difference
-from layerscout.reporting import compare_with_words, render_result, write_card
+from layerscout.reporting import compare_with_free, render_result, write_card
 from layerscout.scores import deal_groups, predict_from_words
 from layerscout.tuning import tune
 from tuned import choices_task
@@ -68,25 +70,69 @@ def test_words_are_judged_on_the_rows_of_the_model(bert, kind):
     assert solved["baselines"]["tf-idf"]["value"] == pytest.approx(evaluate(task.metric, y, words))
 
 
+def embed(bert, text):
+    """Embed a text as sentence-transformers would with the mean of all tokens."""
+    inputs = bert.tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        state = bert.model.eval()(**inputs).last_hidden_state[0].double().mean(0)
+    return (state / state.norm()).numpy()
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind):
+    words = np.array(["good", "film", "fun", "dull", "late", "a", "the"])
+    rng = np.random.default_rng(0)
+    texts, pairs = ([" ".join(rng.choice(words, 3)) for _ in range(90)] for _ in range(2))
+    near = np.array([embed(bert, a) @ embed(bert, b) for a, b in zip(texts, pairs, strict=True)])
+    y = near + rng.normal(0, near.std(), 90)
+    y = y if kind == "numbers" else (y > np.median(y)).astype(int)
+    rows, held = slice(0, 60), slice(60, 90)
+    held_out = texts[held], y[held].tolist(), pairs[held]
+    task = Task.from_lists(
+        texts[rows],
+        y[rows].tolist(),
+        pairs=pairs[rows],
+        regression=kind == "numbers",
+        validation=held_out,
+    )
+    result = tune(bert, task, "top:1", **TRAINED)
+    said = result.content["baselines"]["cosine"]
+    X = ((near - near[rows].mean()) / near[rows].std())[:, None]
+    if kind == "classes":
+        logits = LogisticRegression().fit(X[rows], y[rows]).predict_log_proba(X[held])
+    else:
+        logits = Ridge().fit(X[rows], y[rows]).predict(X[held])[:, None]
+    assert said["value"] == pytest.approx(evaluate(task.metric, y[held], logits))
+    own = np.stack(result.predictions["prediction" if kind == "numbers" else "logits"])
+    gap = find_difference(task.metric, y[held], (logits, own.reshape(30, -1)))[0]
+    assert said["difference"] == pytest.approx(gap)
+
+    content = tune(bert, task, "head:best", progress=False).content
+    assert content["baselines"]["cosine"]["value"] > 0.5 and not compare_with_free(content)[1]
+    assert compare_with_free(content)[0].startswith(
+        "no better than what is free: the cosine of the embeddings of both texts, untrained, reach"
+    )
+
+
 def test_a_model_that_is_no_better_says_so_first(bert):
     content = tune(bert, word_task("classes"), "top:1", **TRAINED).content
-    line, better = compare_with_words(content)
+    line, better = compare_with_free(content)
     assert not better and line.startswith("no better than what is free: counting words (tf-idf)")
     page, card = render_result(content, ""), write_card(content)
     first, *_ = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
     assert first.startswith("No better than what is free") and f"\n\nN{line[1:]}, on the" in card
     words = content["baselines"]["tf-idf"]
     ahead = {**content, "baselines": {"tf-idf": {**words, "interval": [0.01, 0.2]}}}
-    line, better = compare_with_words(ahead)
+    line, better = compare_with_free(ahead)
     assert better and line == f"counting words (tf-idf) reaches accuracy {words['value']:.3f}"
     assert f"- Baseline: {line}\n" in write_card(ahead)
     rows = f" on the {content['settings']['validation_examples']} validation examples"
-    assert compare_with_words({**ahead, "test": {"metrics": {}}})[0] == line + rows, "others"
+    assert compare_with_free({**ahead, "test": {"metrics": {}}})[0] == line + rows, "others"
     words = {**words, "difference": 0.09, "interval": [-0.01, 0.18]}
-    line, better = compare_with_words({**content, "baselines": {"tf-idf": words}})
+    line, better = compare_with_free({**content, "baselines": {"tf-idf": words}})
     assert not better and line.startswith("not clearly better than what is free: counting words")
     assert line.endswith("the difference is +0.090 (−0.010 to +0.180)")
-    assert compare_with_words({**content, "baselines": None}) == ("", True)
+    assert compare_with_free({**content, "baselines": None}) == ("", True)
 
 
 def test_choices_and_short_measures_have_no_words(bert):
@@ -106,5 +152,5 @@ def test_words_that_have_labels_are_counted_with_their_neighbours(bert, plan):
     options = TRAINED if plan == "top:1" else {"progress": False}
     content = tune(bert, task, plan, **options).content
     assert content["baselines"]["tf-idf"]["value"] > 0.99
-    line, better = compare_with_words(content)
+    line, better = compare_with_free(content)
     assert not better and "counting words and their neighbours (tf-idf) reaches accuracy" in line

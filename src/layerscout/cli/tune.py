@@ -196,7 +196,7 @@ def _report(result: Result, folder: Path, printing: Printing, said: list[str]) -
     if console is None:
         return
     say_heading(console, content)
-    words, better = reporting.compare_with_words(content)
+    words, better = reporting.compare_with_free(content)
     if not better:
         say(console, words, "bold yellow")
     say(console, reporting.summarise_tuning(content), "bold green")

@@ -85,7 +85,7 @@ from .side_by_side import (
     describe_side_by_side as describe_side_by_side,
 )
 from .words import (
-    compare_with_words as compare_with_words,
+    compare_with_free as compare_with_free,
     count_examples as count_examples,
     count_labels as count_labels,
     count_read as count_read,

@@ -20,7 +20,7 @@ from layerscout.plans import METHODS
 from layerscout.reporting.content import Table, load_template, write_markdown
 from layerscout.reporting.evaluation import choose_judged_split, tabulate_by_name
 from layerscout.reporting.words import (
-    compare_with_words,
+    compare_with_free,
     count_fitted,
     count_judged,
     describe_interval,
@@ -99,7 +99,7 @@ def write_card(content: Mapping[str, Any]) -> str:
         number, unit = settings["max_steps"], "step"
     template = load_template("card.md", escape_markdown=_escape, json=json.dumps)
     spans = "entity_f1" in list_metrics(task["kind"], task["labels"])
-    words, better = compare_with_words(content)
+    words, better = compare_with_free(content)
     card: str = template.render(
         {"solved": None, **content, "stage": stage},
         name=name,

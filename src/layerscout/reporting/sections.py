@@ -67,7 +67,7 @@ from layerscout.reporting.scores import (
     title_score,
 )
 from layerscout.reporting.words import (
-    compare_with_words,
+    compare_with_free,
     count_examples,
     count_fitted,
     count_judged,
@@ -291,7 +291,7 @@ def _build_tuned(content: Content, folder: str) -> Parts:
     lines += filter(None, [describe_free(content), offer_macro_f1(content)])
     if advice := advise_more_rows({**content, "tuning": describe_tuning(content)}):
         lines.append(advice)
-    words, better = compare_with_words(content)
+    words, better = compare_with_free(content)
     if words:
         lines.insert(1 if better else 0, f"{start_line(words)}.")
     if stage == "solved":

@@ -138,24 +138,30 @@ def compare_with_majority(content: Mapping[str, Any], value: float) -> str:
     return f"no better than {always}, {format_decimals(baseline)}"
 
 
-def compare_with_words(content: Mapping[str, Any]) -> tuple[str, bool]:
-    """Say what counting words reaches on the rows that chose a tuned model, "" if not known.
+_FREE = {
+    "tf-idf": "counting words{} (tf-idf)",
+    "cosine": "the cosine of the embeddings of both texts, untrained,",
+}
+
+
+def compare_with_free(content: Mapping[str, Any]) -> tuple[str, bool]:
+    """Say what the best of what is free reaches on the rows that chose a tuned model.
 
     Returns:
-        The sentence, and whether the model is better beyond noise.
+        The sentence, "" if that is not known, and whether the model is better beyond noise.
     """
-    words = (content.get("baselines") or {}).get("tf-idf")
-    if words is None:
+    if not (baselines := content.get("baselines")):
         return "", True
+    name, best = min(baselines.items(), key=lambda item: item[1]["difference"])
     own = " and their neighbours" if content["task"]["kind"] == "token_classification" else ""
-    reached = f"counting words{own} (tf-idf) reaches {name_measure(content)} {words['value']:.3f}"
+    reached = f"{_FREE[name].format(own)} reaches {name_measure(content)} {best['value']:.3f}"
     if content.get("test"):  # whose figures stand beside it
         reached += f" on the {count_judged(content)}"
-    if words["interval"] is not None and words["interval"][0] > 0:
+    if best["interval"] is not None and best["interval"][0] > 0:
         return reached, True
-    ends = "" if words["interval"] is None else " ({:+.3f} to {:+.3f})".format(*words["interval"])
-    difference = f"{words['difference']:+.3f}{ends}".replace("-", "−")
-    how = "not clearly" if words["difference"] > 0 else "no"
+    ends = "" if best["interval"] is None else " ({:+.3f} to {:+.3f})".format(*best["interval"])
+    difference = f"{best['difference']:+.3f}{ends}".replace("-", "−")
+    how = "not clearly" if best["difference"] > 0 else "no"
     return f"{how} better than what is free: {reached}; the difference is {difference}", False
 
 

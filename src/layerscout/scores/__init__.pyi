@@ -66,6 +66,7 @@ from .probes import (
     make_judge as make_judge,
 )
 from .quality import Quality as Quality
+from .regression import predict_linearly as predict_linearly
 from .score import DEFAULT as DEFAULT, Score as Score
 from .solving import (
     SHORTLIST as SHORTLIST,

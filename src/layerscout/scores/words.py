@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from layerscout.scores.regression import divide, regress, share, square
+from layerscout.scores.regression import predict_linearly
 
 # Training texts that are read, which takes up to some seconds.
 MOST_TEXTS = 20_000
 # Weights that are found at once, of a word and a class each: finding them takes 30 times the room.
 MOST_WEIGHTS = 4_000_000
-# The log-probability of a class that no training text has.
-NEVER = -100.0
-# The largest slope of a mean loss where a regression ends: as scikit-learn has it, and of numbers.
-SLOPE, FLAT = 1e-4, 1e-10
 
 
 def predict_from_words(
@@ -48,8 +44,6 @@ def predict_from_words(
     Returns:
         Logits, or numbers, (m, K); None if the texts have no word, or all one class.
     """
-    from scipy.special import log_expit, log_softmax
-
     if len(texts) > most:
         rows = np.random.default_rng(0).choice(len(texts), most, replace=False)
         texts, y = [texts[row] for row in rows], y[rows]
@@ -64,31 +58,7 @@ def predict_from_words(
         counts.data *= weights[counts.indices]
         lengths = np.sqrt(counts.power(2).sum(axis=1))
         counts.data /= np.repeat(lengths, np.diff(counts.indptr))
-    if y.dtype.kind == "f":
-        mean, scale = y.mean(), y.std() or 1.0
-        Y = ((y - mean) / scale)[:, None]
-        weights, bias = regress(X, Y, square, FLAT)
-        predicted: np.ndarray = mean + scale * (rest @ weights + bias)
-        return predicted
-    if y.dtype.kind == "b":
-        some = y.any(axis=0) & ~y.all(axis=0)
-        logits = np.where(y.all(axis=0), -NEVER, NEVER) * np.ones((len(others), 1))
-        for label in np.flatnonzero(some):
-            weights, bias = regress(X, y[:, [label]].astype(np.float64), divide)
-            logits[:, [label]] = rest @ weights + bias
-        return logits
-    present, y = np.unique(y, return_inverse=True)
-    if len(present) < 2:
-        return None
-    logits = np.full((len(others), classes or int(present[-1]) + 1), NEVER)
-    if len(present) == 2:
-        weights, bias = regress(X, y[:, None].astype(np.float64), divide)
-        found = log_expit((rest @ weights + bias) * [-1, 1])
-    else:
-        weights, bias = regress(X, np.eye(len(present))[y], share)
-        found = log_softmax(rest @ weights + bias, axis=1)
-    logits[:, present] = found.clip(NEVER)
-    return logits
+    return predict_linearly(X, y, rest, classes)
 
 
 def _split(text: str | tuple[str, ...]) -> Sequence[str]:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from layerscout.data import Split, Targets, evaluate, find_difference, settle_thresholds
-from layerscout.scores import MOST_TEXTS, predict_from_words
+from layerscout.scores import MOST_TEXTS, predict_from_words, predict_linearly
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
 
+# Pairs of which the embeddings are compared where they judge, and of those that they are fitted on,
+# since one slope wants no more.
+MOST_PAIRS, FITTED_PAIRS = 10_000, 1000
 
-def judge_words(
+# What some rows say of others; None where they say nothing.
+Predict = Callable[[Split, Split], np.ndarray | None]
+
+
+def judge_baselines(
     tuning: Tuning, judged: Judged, answers: Targets, thresholds: np.ndarray | None
-) -> dict[str, Any] | None:
-    """Judge counting words on the rows that a model is judged on, and compare the two.
+) -> dict[str, Any]:
+    """Judge what is free on the rows that a model is judged on, and compare the two.
 
-    They are regressed on the same rows as the model: without each of its folds, or on training.
-    Each of several labels is predicted as often as these have it.
+    It is fitted on the same rows as the model: without each of its folds, or on training. Each of
+    several labels is predicted as often as these have it.
 
     Args:
         tuning: what the model comes from.
@@ -29,12 +36,43 @@ def judge_words(
         thresholds: of its labels.
 
     Returns:
-        The metric, how far the model is above it, with the interval of that, and seconds; None
-        where words say nothing.
+        By name, where it says something: the metric, how far the model is above it, with the
+        interval of that, and seconds. Counting words is "tf-idf"; with pairs of texts "cosine" is
+        that of their embeddings.
     """
     if tuning.task.kind == "multiple_choice":
-        return None
-    metric, labels, started = tuning.settings.metric, answers.labels, perf_counter()
+        return {}
+    classes, most, found = judged.logits.shape[1], MOST_TEXTS // judged.folds, {}
+
+    def count_words(training: Split, others: Split) -> np.ndarray | None:
+        texts, rest = _list_texts(training), _list_texts(others)
+        return predict_from_words(texts, training.labels, rest, classes=classes, most=most)
+
+    free: dict[str, Callable[[], Predict]] = {"tf-idf": lambda: count_words}
+    if judged.split.pairs is not None and len(judged.split) <= MOST_PAIRS:
+        free["cosine"] = lambda: _compare_embeddings(tuning, judged)
+    for name, prepare in free.items():
+        started = perf_counter()
+        logits = _predict_apart(tuning, judged, prepare())
+        if logits is None:
+            continue
+        metric, labels, tags = tuning.settings.metric, answers.labels, answers.tags
+        least = settle_thresholds(tuning.settings.threshold, labels, logits)
+        seconds = perf_counter() - started
+        difference, interval = find_difference(
+            metric, labels, (logits, judged.logits), tags=tags, thresholds=(least, thresholds)
+        )
+        found[name] = {
+            "value": evaluate(metric, labels, logits, tags=tags, thresholds=least),
+            "difference": difference,
+            "interval": interval,
+            "seconds": seconds,
+        }
+    return found
+
+
+def _predict_apart(tuning: Tuning, judged: Judged, predict: Predict) -> np.ndarray | None:
+    """Predict the rows that are judged from others: each fold from the rest, or from training."""
     logits, rows = np.zeros_like(judged.logits, np.float64), judged.split
     starts = rows.bounds[:-1]  # the words of a row are in one fold
     dealt = np.zeros(len(rows), int) if judged.dealt is None else judged.dealt[starts]
@@ -42,30 +80,48 @@ def judge_words(
         own, training = dealt == fold, tuning.task.train
         if judged.dealt is not None:
             training = rows.take(np.flatnonzero(~own))
-        words = predict_from_words(
-            _list_texts(training),
-            training.labels,
-            _list_texts(rows.take(np.flatnonzero(own))),
-            classes=logits.shape[1],
-            most=MOST_TEXTS // judged.folds,
-        )
-        if words is None:
+        said = predict(training, rows.take(np.flatnonzero(own)))
+        if said is None:
             return None
-        if labels.dtype.kind == "b":  # of few texts it finds no label likely, only likelier
+        if training.labels.dtype.kind == "b":  # few rows make no label likely, only likelier
             shares = training.labels.mean(axis=0)
-            words = words - [np.quantile(*pair) for pair in zip(words.T, 1 - shares, strict=True)]
-        logits[own[rows.sentences]] = words
-    least = settle_thresholds(tuning.settings.threshold, labels, logits)
-    seconds = perf_counter() - started
-    difference, interval = find_difference(
-        metric, labels, (logits, judged.logits), tags=answers.tags, thresholds=(least, thresholds)
-    )
-    return {
-        "value": evaluate(metric, labels, logits, tags=answers.tags, thresholds=least),
-        "difference": difference,
-        "interval": interval,
-        "seconds": seconds,
-    }
+            said = said - [np.quantile(*pair) for pair in zip(said.T, 1 - shares, strict=True)]
+        logits[own[rows.sentences]] = said
+    return logits
+
+
+def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
+    """Return what predicts from the cosine of the embeddings of both texts, before training.
+
+    That of a text is the mean of its tokens at the top.
+    """
+    encoder = tuning.encoder
+    rows = np.random.default_rng(0).permutation(len(tuning.task.train))[:FITTED_PAIRS]
+    fitted = tuning.task.train.take(np.sort(rows))
+    parts = [judged.split] if judged.dealt is not None else [judged.split, fitted]
+    texts = sorted({text for part in parts for text in (*part.texts, *(part.pairs or ()))})
+    tokens = encoder.tokenize(texts, max_length=tuning.request.max_length)
+    embedded = dict[str, np.ndarray]()
+    for batch in encoder.batches(tokens):
+        (means,) = encoder.pool_each(tokens, batch, ("mean-all",))[:, -1].double().cpu().numpy()
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        units = np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0)
+        embedded |= {texts[row]: unit for row, unit in zip(batch, units, strict=True)}
+
+    def measure(split: Split) -> np.ndarray:
+        pairs = zip(split.texts, split.pairs or (), strict=True)
+        return np.array([[embedded[first] @ embedded[second]] for first, second in pairs])
+
+    def predict(training: Split, others: Split) -> np.ndarray | None:
+        training = training if judged.dealt is not None else fitted
+        cosines = measure(training)
+        if not np.isfinite(cosines).all():
+            return None
+        mean, scale = cosines.mean(), cosines.std() or 1.0
+        near, rest = (cosines - mean) / scale, (measure(others) - mean) / scale
+        return predict_linearly(near, training.labels, rest, judged.logits.shape[1])
+
+    return predict
 
 
 def _list_texts(split: Split) -> Sequence[str] | Sequence[tuple[str, ...]]:

@@ -28,7 +28,7 @@ from layerscout.models import (
 from layerscout.plans import Classifier
 from layerscout.scores import EvaluationResult, judge_majority
 from layerscout.states import make_accelerator, predict
-from layerscout.tuning.baselines import judge_words
+from layerscout.tuning.baselines import judge_baselines
 from layerscout.tuning.calibration import calibrate_trained, describe_calibration
 from layerscout.tuning.machine import measure_speeds, measures_speed
 from layerscout.tuning.resolve import Tuning, encode_split
@@ -108,7 +108,7 @@ def judge(
     result, thresholds, speeds = EvaluationResult({metric: value}), None, None
     test = other_test = calibration = tested = None
     predictions: dict[str, Any] = {}
-    words: dict[str, Any] | None = None
+    baselines: dict[str, Any] = {}
     answers = tuning.validation.answers
     if judged is not None:
         answers = make_targets(judged.split, task.kind, task.labels)
@@ -117,7 +117,7 @@ def judge(
         result = EvaluationResult.of(metric, task, *shown)
         keep_thresholds(model, thresholds)
         if measure == "all":
-            words = judge_words(tuning, judged, answers, thresholds)
+            baselines = judge_baselines(tuning, judged, answers, thresholds)
         predictions = dict(result.predictions)
     if measure == "all" and task.test is not None:
         test, more, tested = _judge_test(tuning, first, task.test, model, thresholds)
@@ -134,7 +134,7 @@ def judge(
             speeds = measure_speeds(tuning, model, full, sum(run.seconds.values()))
     content = {
         **_describe(tuning, first, answers, result),
-        "baselines": {} if words is None else {"tf-idf": words},
+        "baselines": baselines,
         "test": test,
         "calibration": calibration,
         "thresholds": None

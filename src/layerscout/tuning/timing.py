@@ -20,6 +20,7 @@ from layerscout.data import expand_choices
 from layerscout.models import find_output, use_seed
 from layerscout.plans import Plan, Settings, Work, block_flops, cost
 from layerscout.states import Examples, Trunk, make_batches
+from layerscout.tuning.baselines import FITTED_PAIRS, MOST_PAIRS
 from layerscout.tuning.machine import PHASES, Phase, expect_measuring, measures_speed
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
@@ -393,6 +394,13 @@ def _estimate_judging(
     if running.measure == "all":
         characters = sum(map(len, tuning.task.train.texts))
         seconds += IMPORTED + (FOLDS if not rated.rates else 1) * characters / REGRESSED
+        if tuning.task.train.pairs is not None:  # whose texts are embedded, one by one
+            apart = rated.rates and rated.states is None
+            rows = len(validation) + min(
+                len(tuning.training), FITTED_PAIRS if apart else MOST_PAIRS
+            )
+            each = _estimate_pass(tuning, validation, tuning.encoder.blocks, speed)
+            seconds += each * rows / len(validation)
         if tuning.free or not rated.rates:  # the curve has three heads for each fold
             seconds += 2 * FOLDS * count_deals(len(tuning.training.answers)) * speed.solve
         if tuning.task.test is not None:

@@ -171,7 +171,7 @@ def by_name(count: int, **more: Any) -> dict[str, Any]:
     return {"task": {"kind": "classification"}, "metrics": {}, "by_name": found, **more}
 
 
-def test_names_stand_by_how_often_they_occur():
+def test_names_stand_by_how_often_they_occur_and_of_many_the_worst():
     table = tabulate_by_name(by_name(2))
     assert table is not None
     assert list(table.columns) == ["Class", "Precision", "Recall", "F1", "Support"]
@@ -179,9 +179,12 @@ def test_names_stand_by_how_often_they_occur():
         ["n1", "0.500", "0.333", "0.400", "2,000"],
         ["n0", "0.500", "0.333", "0.400", "1,000"],
     ]
-    table = tabulate_by_name(by_name(42))
-    assert table is not None and len(table.rows) == 30
-    assert table.caption.endswith("The 30 most frequent of 42.")
+    many = by_name(42)
+    for k in range(42):
+        many["by_name"][f"n{k}"] |= {"f1": k / 42, "support": k}
+    table = tabulate_by_name(many)
+    assert table is not None and [row[0] for row in table.rows] == [f"n{k}" for k in range(1, 31)]
+    assert table.caption.endswith("The 30 of 42 with the lowest F1.")
     assert tabulate_by_name(by_name(0)) is None and tabulate_by_name({}) is None, "an older file"
 
 

@@ -198,7 +198,8 @@ def choose_judged_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     """Tabulate `by_name` of `result.json` or `evaluate.json`, the most frequent names first.
 
-    None where it is empty, as for numbers, or not there, as in older files.
+    Of many those that have the lowest F1, if they occur. None where it is empty, as for numbers, or
+    not there, as in older files.
     """
     content = choose_judged_split(content)
     names, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
@@ -206,17 +207,19 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
         return None
     spans = "entity_f1" in content["metrics"]
     name = "type of entity" if spans else name_label(content["task"]["kind"])
-    ranked = sorted(names, key=lambda label: -names[label]["support"])
+    ranked, which = sorted(names, key=lambda label: -names[label]["support"]), ""
+    if len(ranked) > SHOWN:
+        ranked = [label for label in ranked if names[label]["support"]]
+        ranked = sorted(ranked, key=lambda label: names[label]["f1"])[:SHOWN]
+        which = f" The {len(ranked)} of {len(names)} with the lowest F1."
     rows = []
-    for label in ranked[:SHOWN]:
+    for label in ranked:
         values = [format_decimals(names[label][value]) for value in ("precision", "recall", "f1")]
         if not names[label]["support"]:
             values = ["–"] * 3
         least = [format_decimals(thresholds[label])] if thresholds else []
         rows.append([label, *values, f"{names[label]['support']:,}", *least])
-    caption = f"Metrics of each {name}; support: how often it occurs."
-    if len(ranked) > SHOWN:
-        caption += f" The {SHOWN} most frequent of {len(ranked)}."
+    caption = f"Metrics of each {name}; support: how often it occurs.{which}"
     columns = [start_line(name), "Precision", "Recall", "F1", "Support"]
     columns += ["Threshold"] if thresholds else []
     return Table(caption, columns, rows)

@@ -115,9 +115,11 @@ def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind):
 
 
 def test_a_model_that_is_no_better_says_so_first(bert):
-    content = tune(bert, word_task("classes"), "top:1", **TRAINED).content
+    result = tune(bert, word_task("classes"), "top:1", **TRAINED)
+    content = result.content
     line, better = compare_with_free(content)
     assert not better and line.startswith("no better than what is free: counting words (tf-idf)")
+    assert repr(result).endswith(f", {line}>")
     page, card = render_result(content, ""), write_card(content)
     first, *_ = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
     assert first.startswith("No better than what is free") and f"\n\nN{line[1:]}, on the" in card

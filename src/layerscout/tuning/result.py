@@ -45,7 +45,7 @@ from layerscout.plans import (
     options_of,
 )
 from layerscout.predicting import Predictor
-from layerscout.reporting import Displayed, describe_reached, write_card
+from layerscout.reporting import Displayed, compare_with_free, describe_reached, write_card
 from layerscout.states import make_accelerator
 from layerscout.tuning.free import Settled
 from layerscout.tuning.judging import Judgement
@@ -85,7 +85,9 @@ class Result(Displayed):
     snapshots: Snapshots | None = None
 
     def __repr__(self) -> str:
-        return f"<Result: {self.plan.notation} of {describe_reached(self.content)}>"
+        free, better = compare_with_free(self.content)
+        reached = describe_reached(self.content) + ("" if better else f", {free}")
+        return f"<Result: {self.plan.notation} of {reached}>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `result.json` holds."""

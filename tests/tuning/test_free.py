@@ -48,7 +48,7 @@ def test_what_is_better_than_the_free_head(difference, interval, losses, better)
 )
 def test_few_rows_that_were_contrasted_have_to_be_clearly_behind(loss, folds, interval, trusted):
     assert is_trusted(loss, folds, interval) is trusted
-    assert not is_trusted(loss, folds, interval, pairs=True), "they were ahead in no case"
+    assert not is_trusted(loss, folds, interval, pairs=True), "which gain nothing"
 
 
 @pytest.mark.parametrize(

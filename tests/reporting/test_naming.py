@@ -184,7 +184,12 @@ def test_names_stand_by_how_often_they_occur_and_of_many_the_worst():
         many["by_name"][f"n{k}"] |= {"f1": k / 42, "support": k}
     table = tabulate_by_name(many)
     assert table is not None and [row[0] for row in table.rows] == [f"n{k}" for k in range(1, 31)]
-    assert table.caption.endswith("The 30 of 42 with the lowest F1.")
+    assert table.caption.endswith("The 30 with the lowest F1, of 41 that occur.")
+    for k in range(12, 42):
+        many["by_name"][f"n{k}"] |= {"f1": 0.0, "support": 0}
+    table = tabulate_by_name(many)
+    assert table is not None and [row[0] for row in table.rows] == [f"n{11 - k}" for k in range(11)]
+    assert table.caption.endswith("The 11 of 42 that occur.")
     assert tabulate_by_name(by_name(0)) is None and tabulate_by_name({}) is None, "an older file"
 
 

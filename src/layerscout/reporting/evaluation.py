@@ -198,8 +198,8 @@ def choose_judged_split(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     """Tabulate `by_name` of `result.json` or `evaluate.json`, the most frequent names first.
 
-    Of many those that have the lowest F1, if they occur. None where it is empty, as for numbers, or
-    not there, as in older files.
+    Of many those that occur, and of many such those that have the lowest F1. None where it is
+    empty, as for numbers, or not there, as in older files.
     """
     content = choose_judged_split(content)
     names, thresholds = content.get("by_name") or {}, content.get("thresholds") or {}
@@ -210,8 +210,10 @@ def tabulate_by_name(content: Mapping[str, Any]) -> Table | None:
     ranked, which = sorted(names, key=lambda label: -names[label]["support"]), ""
     if len(ranked) > SHOWN:
         ranked = [label for label in ranked if names[label]["support"]]
+        which = f" The {len(ranked)} of {len(names)} that occur."
+    if len(ranked) > SHOWN:
+        which = f" The {SHOWN} with the lowest F1, of {len(ranked)} that occur."
         ranked = sorted(ranked, key=lambda label: names[label]["f1"])[:SHOWN]
-        which = f" The {len(ranked)} of {len(names)} with the lowest F1."
     rows = []
     for label in ranked:
         values = [format_decimals(names[label][value]) for value in ("precision", "recall", "f1")]

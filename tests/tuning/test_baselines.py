@@ -114,6 +114,15 @@ def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind):
     )
 
 
+def test_the_rounding_of_equal_cosines_predicts_nothing(bert):
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(["good", "film", "fun", "dull", "late"], 3)) for _ in range(90)]
+    y = rng.normal(size=90).tolist()
+    held = texts[60:], y[60:], texts[60:]
+    task = Task.from_lists(texts[:60], y[:60], pairs=texts[:60], regression=True, validation=held)
+    assert tune(bert, task, "top:1", **TRAINED).content["baselines"]["cosine"]["value"] == 0
+
+
 def test_a_model_that_is_no_better_says_so_first(bert):
     result = tune(bert, word_task("classes"), "top:1", **TRAINED)
     content = result.content
@@ -134,6 +143,10 @@ def test_a_model_that_is_no_better_says_so_first(bert):
     line, better = compare_with_free({**content, "baselines": {"tf-idf": words}})
     assert not better and line.startswith("not clearly better than what is free: counting words")
     assert line.endswith("the difference is +0.090 (−0.010 to +0.180)")
+    beaten = {**words, "difference": 0.08, "interval": [0.01, 0.15]}
+    for pair in ({"tf-idf": words, "cosine": beaten}, {"tf-idf": beaten, "cosine": words}):
+        line, better = compare_with_free({**content, "baselines": pair})
+        assert not better and line.endswith("+0.090 (−0.010 to +0.180)"), "one is not beaten"
     assert compare_with_free({**content, "baselines": None}) == ("", True)
 
 

@@ -30,7 +30,7 @@ from layerscout.tuning import (
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stepping import Stepper
 from layerscout.tuning.timing import Speed, estimate, estimate_run
-from tuned import task_of
+from tuned import choices_task, task_of
 
 BOARD = Path(__file__).parents[2] / "bench" / "board" / "board.csv"
 MODULES = (free, limiting, machine, run, stages, staging, timing)
@@ -131,6 +131,30 @@ def test_estimates_add_up_what_is_counted(bert):
     # With a limit it is solved first, and once more beside what was trained.
     limited = replace(tuning, request=replace(request, time=60))
     assert expect("solve", limited, solve=1) == pytest.approx(2 * (blocks * 5 * 5 + 1))
+
+
+def test_embeddings_of_pairs_are_estimated_where_they_are_compared(bert, monkeypatch):
+    def judge(task, plan, most):
+        monkeypatch.setattr("layerscout.tuning.baselines.MOST_PAIRS", most)
+        monkeypatch.setattr("layerscout.tuning.baselines.FITTED_PAIRS", 9)
+        tuning = resolve(TuneRequest(plan=plan), bert, task, None, 0, False)
+        speed, settings = Speed(forward=1, batch=0), tuning.settings
+        return estimate(tuning, tuning.plans[0], settings, speed, RunOptions())["judge"]
+
+    task = task_of(n=12, held=6)
+    rows = [replace(split, pairs=split.texts) for split in (task.train, task.validation)]
+    pairs = replace(task, train=rows[0], validation=rows[1])
+    for plan, most, compared in (
+        ("head:2", 18, 18),
+        ("head:2", 17, 0),
+        ("top:1", 6, 15),
+        ("top:1", 5, 0),
+        ("auto", 18, 18),
+        ("auto", 17, 15),
+    ):
+        row = (judge(pairs, "head:2", 18) - judge(pairs, "head:2", 0)) / 18
+        assert judge(pairs, plan, most) - judge(pairs, plan, 0) == pytest.approx(compared * row)
+    assert judge(choices_task(), "head:2", 18) == judge(choices_task(), "head:2", 0)
 
 
 def test_stages_are_estimated_by_their_rows(bert):

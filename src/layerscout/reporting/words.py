@@ -148,16 +148,22 @@ def compare_with_free(content: Mapping[str, Any]) -> tuple[str, bool]:
     """Say what the best of what is free reaches on the rows that chose a tuned model.
 
     Returns:
-        The sentence, "" if that is not known, and whether the model is better beyond noise.
+        The sentence, "" if that is not known, and whether the model is better than all of it beyond
+        noise.
     """
     if not (baselines := content.get("baselines")):
         return "", True
-    name, best = min(baselines.items(), key=lambda item: item[1]["difference"])
+    beaten = {
+        name: bool(one["interval"]) and one["interval"][0] > 0 for name, one in baselines.items()
+    }
+    # One that is not, if there is one: the interval of a worse one may be wider.
+    name = min(baselines, key=lambda name: (beaten[name], baselines[name]["difference"]))
+    best = baselines[name]
     own = " and their neighbours" if content["task"]["kind"] == "token_classification" else ""
     reached = f"{_FREE[name].format(own)} reaches {name_measure(content)} {best['value']:.3f}"
     if content.get("test"):  # whose figures stand beside it
         reached += f" on the {count_judged(content)}"
-    if best["interval"] is not None and best["interval"][0] > 0:
+    if beaten[name]:
         return reached, True
     ends = "" if best["interval"] is None else " ({:+.3f} to {:+.3f})".format(*best["interval"])
     difference = f"{best['difference']:+.3f}{ends}".replace("-", "−")

@@ -14,8 +14,8 @@ from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
 
 # Pairs of which the embeddings are compared where they judge, and of those that they are fitted on,
-# since one slope wants no more.
-MOST_PAIRS, FITTED_PAIRS = 10_000, 1000
+# since one slope wants no more; and how far apart cosines are that differ by more than rounding.
+MOST_PAIRS, FITTED_PAIRS, APART = 10_000, 1000, 1e-6
 
 # What some rows say of others; None where they say nothing.
 Predict = Callable[[Split, Split], np.ndarray | None]
@@ -49,7 +49,7 @@ def judge_baselines(
         return predict_from_words(texts, training.labels, rest, classes=classes, most=most)
 
     free: dict[str, Callable[[], Predict]] = {"tf-idf": lambda: count_words}
-    if judged.split.pairs is not None and len(judged.split) <= MOST_PAIRS:
+    if judged.split.pairs is not None and count_compared(len(judged.split)):
         free["cosine"] = lambda: _compare_embeddings(tuning, judged)
     for name, prepare in free.items():
         started = perf_counter()
@@ -69,6 +69,11 @@ def judge_baselines(
             "seconds": seconds,
         }
     return found
+
+
+def count_compared(judged: int, others: int = 0) -> int:
+    """Count the pairs whose embeddings are compared, where some are judged by so many others."""
+    return judged + min(others, FITTED_PAIRS) if judged <= MOST_PAIRS else 0
 
 
 def _predict_apart(tuning: Tuning, judged: Judged, predict: Predict) -> np.ndarray | None:
@@ -117,7 +122,8 @@ def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
         cosines = measure(training)
         if not np.isfinite(cosines).all():
             return None
-        mean, scale = cosines.mean(), cosines.std() or 1.0
+        mean, scale = cosines.mean(), cosines.std()
+        scale = scale if scale > APART else 1.0
         near, rest = (cosines - mean) / scale, (measure(others) - mean) / scale
         return predict_linearly(near, training.labels, rest, judged.logits.shape[1])
 

@@ -8,6 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from layerscout.data import Task, evaluate, find_difference
+from layerscout.models import Encoder, find_linear_head
 from layerscout.reporting import compare_with_free, render_result, write_card
 from layerscout.scores import deal_groups, predict_from_words
 from layerscout.tuning import tune
@@ -121,6 +122,27 @@ def test_the_rounding_of_equal_cosines_predicts_nothing(bert):
     held = texts[60:], y[60:], texts[60:]
     task = Task.from_lists(texts[:60], y[:60], pairs=texts[:60], regression=True, validation=held)
     assert tune(bert, task, "top:1", **TRAINED).content["baselines"]["cosine"]["value"] == 0
+
+
+class OnMPS(torch.Tensor):
+    """As on a Mac's GPU, which has no float64."""
+
+    def double(self):
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_nothing_is_a_double_on_its_device(bert, monkeypatch):
+    texts = ["good film", "dull film", "late fun", "a good film", "the fun", "dull fun"]
+    task = Task.from_lists(texts * 2, [0, 1] * 6, pairs=texts[::-1] * 2)
+    pool_each = Encoder.pool_each
+    monkeypatch.setattr(Encoder, "pool_each", lambda *a: pool_each(*a).as_subclass(OnMPS))
+    result = tune(bert, task, "head:best", progress=False)
+    assert "cosine" in result.content["baselines"]
+    monkeypatch.setattr(torch.nn.Parameter, "double", OnMPS.double)
+    assert all(part.dtype == torch.float32 for part in find_linear_head(result.model))
 
 
 def test_a_model_that_is_no_better_says_so_first(bert):

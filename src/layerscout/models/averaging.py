@@ -60,8 +60,9 @@ def find_linear_head(model: Any) -> tuple[Tensor, Tensor]:
     They are those of normed means, whatever the family's head does to stay linear.
     """
     places, named = locate_parameters(model), dict(model.named_parameters())
-    dense, shift, out, start = (named[name].double() for name in places if places[name] == "head")
-    return (out @ dense).float().detach(), (out @ shift + start).float().detach()
+    head = (named[name].detach() for name in places if places[name] == "head")
+    dense, shift, out, start = (part.cpu().double() for part in head)  # MPS has no float64
+    return (out @ dense).float(), (out @ shift + start).float()
 
 
 def make_averaging_classifier(

@@ -161,7 +161,7 @@ class Predictor:
             means[rows] = self.encoder.pool(tokens, rows, "mean-all")[-1].cpu().numpy()
             if advance is not None:
                 advance(len(rows))
-        weights, bias = (part.double().cpu().numpy() for part in find_linear_head(self.model))
+        weights, bias = (part.double().numpy() for part in find_linear_head(self.model))
         logits: np.ndarray = norm_means(means) @ weights.T + bias
         return logits.astype(np.float32)
 

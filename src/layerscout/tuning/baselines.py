@@ -108,7 +108,8 @@ def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
     tokens = encoder.tokenize(texts, max_length=tuning.request.max_length)
     embedded = dict[str, np.ndarray]()
     for batch in encoder.batches(tokens):
-        (means,) = encoder.pool_each(tokens, batch, ("mean-all",))[:, -1].double().cpu().numpy()
+        pooled = encoder.pool_each(tokens, batch, ("mean-all",))[0, -1]
+        means = pooled.cpu().double().numpy()  # in this order, since MPS has no float64
         lengths = np.linalg.norm(means, axis=1, keepdims=True)
         units = np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0)
         embedded |= {texts[row]: unit for row, unit in zip(batch, units, strict=True)}

@@ -12,6 +12,7 @@ from layerscout.models import Encoder, find_linear_head
 from layerscout.reporting import compare_with_free, render_result, write_card
 from layerscout.scores import deal_groups, predict_from_words
 from layerscout.tuning import tune
+from layerscout.tuning.baselines import draw_rows
 from tuned import choices_task
 
 TRAINED = {"epochs": 1, "learning_rate": 1e-4, "progress": False}
@@ -80,7 +81,7 @@ def embed(bert, text):
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind):
+def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind, monkeypatch):
     words = np.array(["good", "film", "fun", "dull", "late", "a", "the"])
     rng = np.random.default_rng(0)
     texts, pairs = ([" ".join(rng.choice(words, 3)) for _ in range(90)] for _ in range(2))
@@ -106,7 +107,18 @@ def test_of_pairs_the_cosine_of_embeddings_is_judged_too(bert, kind):
     assert said["value"] == pytest.approx(evaluate(task.metric, y[held], logits))
     own = np.stack(result.predictions["prediction" if kind == "numbers" else "logits"])
     gap = find_difference(task.metric, y[held], (logits, own.reshape(30, -1)))[0]
-    assert said["difference"] == pytest.approx(gap)
+    assert said["difference"] == pytest.approx(gap) and said["examples"] == 30
+
+    monkeypatch.setattr("layerscout.tuning.baselines.MOST_PAIRS", 20)  # of many some are drawn
+    result = tune(bert, task, "top:1", **TRAINED)
+    own = np.stack(result.predictions["prediction" if kind == "numbers" else "logits"])
+    drawn = draw_rows(30, 20)
+    pair = logits[drawn], own.reshape(30, -1)[drawn]
+    said = result.content["baselines"]["cosine"]
+    gap = find_difference(task.metric, y[held][drawn], pair)[0]
+    assert said["difference"] == pytest.approx(gap) and said["examples"] == 20
+    assert " on 20 of the 30 validation examples" in compare_with_free(result.content)[0]
+    monkeypatch.undo()
 
     content = tune(bert, task, "head:best", progress=False).content
     assert content["baselines"]["cosine"]["value"] > 0.5 and not compare_with_free(content)[1]

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 
@@ -133,10 +134,10 @@ def test_estimates_add_up_what_is_counted(bert):
     assert expect("solve", limited, solve=1) == pytest.approx(2 * (blocks * 5 * 5 + 1))
 
 
-def test_embeddings_of_pairs_are_estimated_where_they_are_compared(bert, monkeypatch):
+def test_embeddings_of_pairs_are_estimated(bert, monkeypatch):
     def judge(task, plan, most):
-        monkeypatch.setattr("layerscout.tuning.baselines.MOST_PAIRS", most)
-        monkeypatch.setattr("layerscout.tuning.baselines.FITTED_PAIRS", 9)
+        monkeypatch.setattr("layerscout.tuning.timing.MOST_PAIRS", most)
+        monkeypatch.setattr("layerscout.tuning.timing.FITTED_PAIRS", 0)
         tuning = resolve(TuneRequest(plan=plan), bert, task, None, 0, False)
         speed, settings = Speed(forward=1, batch=0), tuning.settings
         return estimate(tuning, tuning.plans[0], settings, speed, RunOptions())["judge"]
@@ -144,16 +145,11 @@ def test_embeddings_of_pairs_are_estimated_where_they_are_compared(bert, monkeyp
     task = task_of(n=12, held=6)
     rows = [replace(split, pairs=split.texts) for split in (task.train, task.validation)]
     pairs = replace(task, train=rows[0], validation=rows[1])
-    for plan, most, compared in (
-        ("head:2", 18, 18),
-        ("head:2", 17, 0),
-        ("top:1", 6, 15),
-        ("top:1", 5, 0),
-        ("auto", 18, 18),
-        ("auto", 17, 15),
-    ):
-        row = (judge(pairs, "head:2", 18) - judge(pairs, "head:2", 0)) / 18
-        assert judge(pairs, plan, most) - judge(pairs, plan, 0) == pytest.approx(compared * row)
+    row = (judge(pairs, "head:2", 18) - judge(pairs, "head:2", 0)) / 18
+    assert row > 0
+    for plan, most in product(("head:2", "top:1", "auto"), (5, 18, 99)):
+        own = judge(pairs, plan, most) - judge(pairs, plan, 0)
+        assert own == pytest.approx(min(most, 18) * row)
     assert judge(choices_task(), "head:2", 18) == judge(choices_task(), "head:2", 0)
 
 

@@ -161,8 +161,11 @@ def compare_with_free(content: Mapping[str, Any]) -> tuple[str, bool]:
     best = baselines[name]
     own = " and their neighbours" if content["task"]["kind"] == "token_classification" else ""
     reached = f"{_FREE[name].format(own)} reaches {name_measure(content)} {best['value']:.3f}"
-    if content.get("test"):  # whose figures stand beside it
-        reached += f" on the {count_judged(content)}"
+    total = _number_judged(content)
+    part = best.get("examples", total)  # earlier files have none
+    if content.get("test") or part < total:  # other figures stand beside it
+        some = f"{part:,} of " if part < total else ""
+        reached += f" on {some}the {count_judged(content)}"
     if beaten[name]:
         return reached, True
     ends = "" if best["interval"] is None else " ({:+.3f} to {:+.3f})".format(*best["interval"])
@@ -310,10 +313,15 @@ def note_judging(content: Mapping[str, Any]) -> str:
 def count_judged(content: Mapping[str, Any]) -> str:
     """Count the examples that the figures of `result.json` are of, but for those of test."""
     examples = name_examples(content["task"]["kind"])
+    counted = f"{_number_judged(content):,}"
     if is_left_out(content):
-        solved = content["solved"]
-        return f"{solved['judged']:,} {examples} left out in {solved['folds']} folds"
-    return f"{content['settings']['validation_examples']:,} validation {examples}"
+        return f"{counted} {examples} left out in {content['solved']['folds']} folds"
+    return f"{counted} validation {examples}"
+
+
+def _number_judged(content: Mapping[str, Any]) -> int:
+    solved, settings = content.get("solved") or {}, content["settings"]
+    return int(solved["judged"] if is_left_out(content) else settings["validation_examples"])
 
 
 def count_fitted(content: Mapping[str, Any]) -> str:

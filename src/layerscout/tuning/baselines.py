@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -13,9 +14,10 @@ from layerscout.scores import MOST_TEXTS, predict_from_words, predict_linearly
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
 
-# Pairs of which the embeddings are compared where they judge, and of those that they are fitted on,
-# since one slope wants no more; and how far apart cosines are that differ by more than rounding.
-MOST_PAIRS, FITTED_PAIRS, APART = 10_000, 1000, 1e-6
+# Pairs whose embeddings are compared, of those that judge and of those that are fitted on: each is
+# two more passes of a text, and one slope wants no more. And how far apart cosines are that differ
+# by more than rounding.
+MOST_PAIRS, FITTED_PAIRS, APART = 500, 200, 1e-6
 
 # What some rows say of others; None where they say nothing.
 Predict = Callable[[Split, Split], np.ndarray | None]
@@ -37,8 +39,8 @@ def judge_baselines(
 
     Returns:
         By name, where it says something: the metric, how far the model is above it, with the
-        interval of that, and seconds. Counting words is "tf-idf"; with pairs of texts "cosine" is
-        that of their embeddings.
+        interval of that, on how many rows, and seconds. Counting words is "tf-idf"; with pairs of
+        texts "cosine" is that of their embeddings, on some of the rows where they are many.
     """
     if tuning.task.kind == "multiple_choice":
         return {}
@@ -48,32 +50,35 @@ def judge_baselines(
         texts, rest = _list_texts(training), _list_texts(others)
         return predict_from_words(texts, training.labels, rest, classes=classes, most=most)
 
-    free: dict[str, Callable[[], Predict]] = {"tf-idf": lambda: count_words}
-    if judged.split.pairs is not None and count_compared(len(judged.split)):
-        free["cosine"] = lambda: _compare_embeddings(tuning, judged)
-    for name, prepare in free.items():
-        started = perf_counter()
-        logits = _predict_apart(tuning, judged, prepare())
-        if logits is None:
+    metric, tags = tuning.settings.metric, answers.tags
+    for name in ("tf-idf",) if judged.split.pairs is None else ("tf-idf", "cosine"):
+        started, some, labels = perf_counter(), judged, answers.labels
+        if name == "cosine" and len(labels) > MOST_PAIRS:
+            rows = draw_rows(len(labels), MOST_PAIRS)
+            dealt = None if judged.dealt is None else judged.dealt[rows]
+            some = replace(judged, split=judged.split.take(rows), dealt=dealt)
+            some, labels = replace(some, logits=judged.logits[rows]), labels[rows]
+        predict = count_words if name == "tf-idf" else _compare_embeddings(tuning, some)
+        if (logits := _predict_apart(tuning, some, predict)) is None:
             continue
-        metric, labels, tags = tuning.settings.metric, answers.labels, answers.tags
         least = settle_thresholds(tuning.settings.threshold, labels, logits)
-        seconds = perf_counter() - started
+        seconds, pair = perf_counter() - started, (logits, some.logits)
         difference, interval = find_difference(
-            metric, labels, (logits, judged.logits), tags=tags, thresholds=(least, thresholds)
+            metric, labels, pair, tags=tags, thresholds=(least, thresholds)
         )
         found[name] = {
             "value": evaluate(metric, labels, logits, tags=tags, thresholds=least),
             "difference": difference,
             "interval": interval,
+            "examples": len(some.split),
             "seconds": seconds,
         }
     return found
 
 
-def count_compared(judged: int, others: int = 0) -> int:
-    """Count the pairs whose embeddings are compared, where some are judged by so many others."""
-    return judged + min(others, FITTED_PAIRS) if judged <= MOST_PAIRS else 0
+def draw_rows(rows: int, most: int) -> np.ndarray:
+    """Draw so many rows, in order; the same every time."""
+    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
 
 
 def _predict_apart(tuning: Tuning, judged: Judged, predict: Predict) -> np.ndarray | None:
@@ -100,9 +105,8 @@ def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
 
     That of a text is the mean of its tokens at the top.
     """
-    encoder = tuning.encoder
-    rows = np.random.default_rng(0).permutation(len(tuning.task.train))[:FITTED_PAIRS]
-    fitted = tuning.task.train.take(np.sort(rows))
+    encoder, most = tuning.encoder, draw_rows(len(tuning.task.train), FITTED_PAIRS)
+    fitted = tuning.task.train.take(most)
     parts = [judged.split] if judged.dealt is not None else [judged.split, fitted]
     texts = sorted({text for part in parts for text in (*part.texts, *(part.pairs or ()))})
     tokens = encoder.tokenize(texts, max_length=tuning.request.max_length)

@@ -20,7 +20,7 @@ from layerscout.data import expand_choices
 from layerscout.models import find_output, use_seed
 from layerscout.plans import Plan, Settings, Work, block_flops, cost
 from layerscout.states import Examples, Trunk, make_batches
-from layerscout.tuning.baselines import count_compared
+from layerscout.tuning.baselines import FITTED_PAIRS, MOST_PAIRS
 from layerscout.tuning.machine import PHASES, Phase, expect_measuring, measures_speed
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
@@ -395,13 +395,9 @@ def _estimate_judging(
         characters = sum(map(len, tuning.task.train.texts))
         seconds += IMPORTED + (FOLDS if not rated.rates else 1) * characters / REGRESSED
         if tuning.task.train.pairs is not None and tuning.training.choices == 1:
-            # Their texts are embedded, one by one: in folds if a head is solved, of all rows.
-            held, fitted = len(validation), len(tuning.training)
-            rows = count_compared(held, fitted) if rated.rates else 0
-            if not rated.rates or rated.states is not None:
-                rows = max(rows, count_compared(held + fitted))
+            rows = len(validation) + len(tuning.training)  # whose texts are embedded, one by one
             each = _estimate_pass(tuning, validation, tuning.encoder.blocks, speed)
-            seconds += each * rows / held
+            seconds += each * min(rows, MOST_PAIRS + FITTED_PAIRS) / len(validation)
         if tuning.free or not rated.rates:  # the curve has three heads for each fold
             seconds += 2 * FOLDS * count_deals(len(tuning.training.answers)) * speed.solve
         if tuning.task.test is not None:

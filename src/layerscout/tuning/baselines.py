@@ -124,12 +124,12 @@ def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
 
     def predict(training: Split, others: Split) -> np.ndarray | None:
         training = training if judged.dealt is not None else fitted
-        cosines = measure(training)
-        if not np.isfinite(cosines).all():
+        cosines, rest = measure(training), measure(others)
+        if not (np.isfinite(cosines).all() and np.isfinite(rest).all()):
             return None
         mean, scale = cosines.mean(), cosines.std()
         scale = scale if scale > APART else 1.0
-        near, rest = (cosines - mean) / scale, (measure(others) - mean) / scale
+        near, rest = (cosines - mean) / scale, (rest - mean) / scale
         return predict_linearly(near, training.labels, rest, judged.logits.shape[1])
 
     return predict

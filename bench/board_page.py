@@ -62,6 +62,11 @@ def differ(cells: pd.DataFrame) -> tuple[float, float, float]:
     return rows.mean(), rows.mean() - half, rows.mean() + half
 
 
+def average(runs: pd.DataFrame) -> float:
+    """Return the mean accuracy over tasks, of which some have more draws."""
+    return float(runs.groupby("task")["accuracy"].mean().mean())
+
+
 def tabulate(frame: pd.DataFrame, base: str) -> str:
     """Set each contender beside one of them, on the cells that both have."""
     lines = []
@@ -69,7 +74,7 @@ def tabulate(frame: pd.DataFrame, base: str) -> str:
         for name in order(own):
             mine = own[own["contender"] == name]
             cells = pair(own, name, base)
-            line = [f"{model}, {size}", name, f"{len(mine)}", f"{mine['accuracy'].mean():.1f}"]
+            line = [f"{model}, {size}", name, f"{len(mine)}", f"{average(mine):.1f}"]
             told = [""] * 3
             if len(cells) and name != base:
                 tasks = [differ(each) for _, each in cells.groupby("task")]
@@ -261,7 +266,7 @@ def answer(frame: pd.DataFrame) -> str:
                 taken = "" if np.isnan(times) else f" ({times:.1f} times its seconds)"
                 told.append(f"{name} {spread(gaps)}{taken}")
         if told:
-            mean = own.loc[own["contender"] == AUTO, "accuracy"].mean()
+            mean = average(own[own["contender"] == AUTO])
             head = f"- **{model}, {size}**: `auto` reaches {mean:.1f}. It is ahead of"
             lines.append(textwrap.fill(f"{head} {'; '.join(told)}.", 100, subsequent_indent="  "))
     return "\n".join(lines)

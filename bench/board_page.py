@@ -115,8 +115,7 @@ def tabulate_limits(frame: pd.DataFrame) -> str:
 
     A longer limit has a line only where it changes a figure.
     """
-    lines: list[list[str]] = []
-    seen: set[tuple[str, ...]] = set()
+    lines, last = list[list[str]](), dict[tuple[str, ...], tuple[str, ...]]()
     for (model, size), own in frame.groupby(["model", "size"], observed=True):
         peers = own[~own["contender"].isin([*OURS, *CHEAP])]
         for label, limit in LIMITS.items():
@@ -136,9 +135,9 @@ def tabulate_limits(frame: pd.DataFrame) -> str:
                 means = (f"{cells[key].mean():.1f}" for key in ("accuracy", "accuracy_other"))
                 middle = spread([each[0] for each in tasks])
                 told = f"{len(cells)}", *means, middle, f"{behind} of {len(tasks)}"
-                if (model, size, name, *told) not in seen:
+                if last.get((model, size, name)) != told:
                     lines.append([f"{model}, {size}", f"{limit // 60} min", name, *told])
-                seen.add((model, size, name, *told))
+                last[model, size, name] = told
     columns = ["model, rows", "limit", "peer", "cells", "ours", "peer's", "ours above it"]
     return table([*columns, f"tasks wholly below −{MARGIN:.0f}"], lines)
 
@@ -204,8 +203,6 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
     )
     save_chart(faceted.resolve_scale(x="independent", y="independent"), path)
 
-
-UNCHANGED = "A longer limit has a line only where it changes a figure."
 
 # What was measured before, with scripts and records that went since.
 TRIED = """## What was tried before
@@ -290,10 +287,11 @@ def write(path: Path) -> None:
         runs=len(frame),
         timed=frame["seconds"].isna().sum(),
     )
+    limits = "## With a limit\n\nA longer limit has a line only where it changes a figure."
     parts = [
         "## `auto` beside each",
         tabulate(whole, AUTO),
-        *(["## With a limit", UNCHANGED, tabulate_limits(whole)] if limited else []),
+        *([limits, tabulate_limits(whole)] if limited else []),
         "## Where another is clearly ahead",
         list_losses(whole),
         "## Beside a published mean",

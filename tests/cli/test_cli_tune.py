@@ -104,7 +104,7 @@ def test_json_alone_and_quiet(run, tiny, reviews, tmp_path):
 
 def test_a_training_that_is_not_kept_took_time_too(run, tiny, reviews, tmp_path, monkeypatch):
     monkeypatch.setattr("layerscout.tuning.free.is_better", lambda *_: False)
-    monkeypatch.setattr("layerscout.tuning.free.is_trusted", lambda *_, **__: False)
+    monkeypatch.setattr("layerscout.tuning.free.is_trusted", lambda *_: False)
     options = ("-o", tmp_path / "out", "--epochs", 1, "--learning-rate", "1e-9")
     code, printed, _ = run("tune", tiny, reviews, *options)
     assert code == 0 and content(tmp_path / "out")["free"]["kept"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from layerscout.data import Split, Targets, evaluate, find_difference, settle_thresholds
+from layerscout.data import Split, Tags, Targets, evaluate, find_difference, settle_thresholds
 from layerscout.scores import MOST_TEXTS, predict_from_words, predict_linearly
 from layerscout.tuning.resolve import Tuning
 from layerscout.tuning.solving import Judged
@@ -44,36 +45,49 @@ def judge_baselines(
     """
     if tuning.task.kind == "multiple_choice":
         return {}
-    classes, most, found = judged.logits.shape[1], MOST_TEXTS // judged.folds, {}
+    classes, most = judged.logits.shape[1], MOST_TEXTS // judged.folds
+    found: dict[str, dict[str, Any] | None] = {}
 
     def count_words(training: Split, others: Split) -> np.ndarray | None:
         texts, rest = _list_texts(training), _list_texts(others)
         return predict_from_words(texts, training.labels, rest, classes=classes, most=most)
 
-    metric, tags = tuning.settings.metric, answers.tags
-    for name in ("tf-idf",) if judged.split.pairs is None else ("tf-idf", "cosine"):
-        started, some, labels = perf_counter(), judged, answers.labels
-        if name == "cosine" and len(labels) > MOST_PAIRS:
-            rows = draw_rows(len(labels), MOST_PAIRS)
-            dealt = None if judged.dealt is None else judged.dealt[rows]
-            some = replace(judged, split=judged.split.take(rows), dealt=dealt)
-            some, labels = replace(some, logits=judged.logits[rows]), labels[rows]
-        predict = count_words if name == "tf-idf" else _compare_embeddings(tuning, some)
-        if (logits := _predict_apart(tuning, some, predict)) is None:
-            continue
-        least = settle_thresholds(tuning.settings.threshold, labels, logits)
-        seconds, pair = perf_counter() - started, (logits, some.logits)
-        difference, interval = find_difference(
-            metric, labels, pair, tags=tags, thresholds=(least, thresholds)
-        )
-        found[name] = {
-            "value": evaluate(metric, labels, logits, tags=tags, thresholds=least),
-            "difference": difference,
-            "interval": interval,
-            "examples": len(some.split),
-            "seconds": seconds,
-        }
-    return found
+    judge = partial(_judge, tuning, tags=answers.tags, thresholds=thresholds)
+    found["tf-idf"] = judge(judged, answers.labels, lambda _: count_words)
+    if judged.split.pairs is not None:
+        rows = draw_rows(len(judged.split), MOST_PAIRS)
+        dealt = None if judged.dealt is None else judged.dealt[rows]
+        split, logits = judged.split.take(rows), judged.logits[rows]
+        some = replace(judged, split=split, logits=logits, dealt=dealt)
+        found["cosine"] = judge(some, answers.labels[rows], partial(_compare_embeddings, tuning))
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _judge(
+    tuning: Tuning,
+    judged: Judged,
+    labels: np.ndarray,
+    prepare: Callable[[Judged], Predict],
+    tags: Tags | None,
+    thresholds: np.ndarray | None,
+) -> dict[str, Any] | None:
+    """Judge one of what is free, prepared for the rows that are judged; None if it says nothing."""
+    started, metric = perf_counter(), tuning.settings.metric
+    logits = _predict_apart(tuning, judged, prepare(judged))
+    if logits is None:
+        return None
+    least = settle_thresholds(tuning.settings.threshold, labels, logits)
+    seconds = perf_counter() - started
+    difference, interval = find_difference(
+        metric, labels, (logits, judged.logits), tags=tags, thresholds=(least, thresholds)
+    )
+    return {
+        "value": evaluate(metric, labels, logits, tags=tags, thresholds=least),
+        "difference": difference,
+        "interval": interval,
+        "examples": len(judged.split),
+        "seconds": seconds,
+    }
 
 
 def draw_rows(rows: int, most: int) -> np.ndarray:
@@ -105,18 +119,14 @@ def _compare_embeddings(tuning: Tuning, judged: Judged) -> Predict:
 
     That of a text is the mean of its tokens at the top.
     """
-    encoder, most = tuning.encoder, draw_rows(len(tuning.task.train), FITTED_PAIRS)
-    fitted = tuning.task.train.take(most)
+    most = draw_rows(len(tuning.task.train), FITTED_PAIRS)
+    fitted, length = tuning.task.train.take(most), tuning.request.max_length
     parts = [judged.split] if judged.dealt is not None else [judged.split, fitted]
     texts = sorted({text for part in parts for text in (*part.texts, *(part.pairs or ()))})
-    tokens = encoder.tokenize(texts, max_length=tuning.request.max_length)
-    embedded = dict[str, np.ndarray]()
-    for batch in encoder.batches(tokens):
-        pooled = encoder.pool_each(tokens, batch, ("mean-all",))[0, -1]
-        means = pooled.cpu().double().numpy()  # in this order, since MPS has no float64
-        lengths = np.linalg.norm(means, axis=1, keepdims=True)
-        units = np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0)
-        embedded |= {texts[row]: unit for row, unit in zip(batch, units, strict=True)}
+    means = tuning.encoder.states(texts, pooling="mean-all", max_length=length)[-1].double().numpy()
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    units = np.divide(means, lengths, out=np.zeros_like(means), where=lengths > 0)
+    embedded = dict(zip(texts, units, strict=True))
 
     def measure(split: Split) -> np.ndarray:
         pairs = zip(split.texts, split.pairs or (), strict=True)

@@ -110,8 +110,9 @@ def settle_kept(
         trained = replace(trained, free=free, pooled=pooled)
         if free["better"] or not may_keep_free(tuning, running):
             return trained
-        told, pairs = (free["folds"], free["interval"]), tuning.task.train.pairs is not None
-        if _is_usual(tuning, tuned[0]) and is_trusted(tuning.settings.loss, *told, pairs=pairs):
+        if _is_usual(tuning, tuned[0]) and is_trusted(
+            tuning.settings.loss, free["folds"], free["interval"]
+        ):
             return replace(trained, free={**free, "trusted": True})
         tuning = keep_free(tuning)
         with watch.measure("solve"):
@@ -217,14 +218,18 @@ def _compare(
 
 
 def _is_usual(tuning: Tuning, tuned: TunedPlan) -> bool:
-    """Return whether a training had its usual rate and steps, for which alone it was measured."""
+    """Return whether a training is one for which alone it was measured what to keep.
+
+    It had its usual rate and steps, of single texts. Trainings of 64 and 256 pairs (MRPC, QQP,
+    QNLI, RTE, MNLI, WiC; MiniLM) were 0.3 points behind the head on other rows in the mean, and 0.6
+    where `is_trusted` would keep them.
+    """
     asked, run = {"learning_rate", "epochs"} & tuning.request.given, tuned.runs[tuned.kept]
-    return not asked and tuning.settings.max_steps is None and run.stopped is None
+    whole = tuning.settings.max_steps is None and run.stopped is None
+    return not asked and whole and tuning.task.train.pairs is None
 
 
-def is_trusted(
-    loss: Loss | None, folds: int, interval: tuple[float, float] | None, *, pairs: bool = False
-) -> bool:
+def is_trusted(loss: Loss | None, folds: int, interval: tuple[float, float] | None) -> bool:
     """Return whether a training is kept that its halves do not show to be better.
 
     It is if few rows were contrasted, unless it is clearly behind. A half sees half the rows: on 24
@@ -234,17 +239,11 @@ def is_trusted(
     cells; with this it is 7.1 and two. Nothing lost two points. Drawn about the gains of 29 cells
     with the noise of halves of 16 to 64 rows, it is 6.6 to 7.2 of 8.0 points, and 7.9.
 
-    All of these are single texts. Trainings of 64 and 256 pairs (MRPC, QQP, QNLI, RTE, MNLI, WiC;
-    MiniLM) were 0.3 points behind the head on other rows in the mean, and 0.6 where trusted.
-
     Args:
         loss: that the training lowered.
         folds: by which it is judged; a single one if by validation rows.
         interval: of how far its metric is above the head's; None where there is none.
-        pairs: whether the rows are pairs of texts.
     """
-    if pairs:
-        return False
     return loss == "contrastive" and folds > 1 and interval is not None and interval[1] >= 0
 
 

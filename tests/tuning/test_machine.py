@@ -51,16 +51,22 @@ def test_cuda_is_asked_for_tensors_alone(monkeypatch):
     device, asked = torch.device("cuda", 1), []
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda of: asked.append(of) or 7)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: asked.append(of) or (1, 8 * 10**9))
-    assert machine.measure_memory(device, peak=True) == 7
+    assert machine.measure_memory(device, before=0) == 7
     [warning] = machine.warn_of_memory(device, 9 * 10**9)
     assert "take 9 GB of memory, and cuda has 8 GB" in warning
     assert asked == [device, device]
     assert machine.warn_of_memory(device, 8 * 10**9) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells")
+def test_the_most_in_use_is_no_less_than_what_was_in_use_before():
+    assert machine.measure_memory(torch.device("cpu"), before=10**15) == 10**15
+    assert machine.measure_memory(torch.device("cpu"), before=0) > 10**6
+
+
 def test_other_devices_say_nothing():
     device = torch.device("meta")
-    assert machine.measure_memory(device) is machine.measure_memory(device, peak=True) is None
+    assert machine.measure_memory(device) is machine.measure_memory(device, before=0) is None
     assert machine.warn_of_memory(device, 10**30) == []
 
 

@@ -133,25 +133,27 @@ def warn_of_memory(device: torch.device, predicted: int) -> list[str]:
     ]
 
 
-def measure_memory(device: torch.device, *, peak: bool = False) -> int | None:
-    """Measure the bytes in use: now, or the most that there were at once; None if not known.
+def measure_memory(device: torch.device, *, before: int | None = None) -> int | None:
+    """Measure the bytes in use now, or the most at once if those of before are given.
 
-    On CUDA those of tensors, the most since those of the time before were last measured; on a CPU
-    the resident size of the whole process, libraries and mapped files included, the most since it
-    began.
+    On CUDA those of tensors, the most since those of before were measured; on a CPU the resident
+    size of the whole process, libraries and mapped files included, the most since it began. None
+    if not known.
     """
     if device.type == "cuda":
-        if peak:
+        if before is not None:
             return int(torch.cuda.max_memory_allocated(device))
         torch.cuda.reset_peak_memory_stats(device)
         return int(torch.cuda.memory_allocated(device))
     status = Path("/proc/self/status")  # of Linux; Python's own `resource` knows no present size
     if device.type != "cpu" or not status.is_file():
         return None
-    name = "VmHWM:" if peak else "VmRSS:"
+    name = "VmRSS:" if before is None else "VmHWM:"
     lines = map(str.split, status.read_text(encoding="utf-8").splitlines())
     line = next((line for line in lines if line[:1] == [name]), None)
-    return None if line is None else 1024 * int(line[1])
+    # Linux adds up what its cores count only now and then: a peak was 28 pages below what was
+    # in use before.
+    return None if line is None else max(before or 0, 1024 * int(line[1]))
 
 
 def _measure_device(device: torch.device) -> int | None:

@@ -125,7 +125,7 @@ def tune(
             settled = settle_kept(tuning, tuned, hooks, fitted.ready)
             texts = learn_more(settled) if running.measure == "all" else None
             # Before what only measures the model.
-            memory["used"] = measure_memory(device, peak=True)
+            memory["used"] = measure_memory(device, before=memory["before"])
             show("done" if running.measure == "metric" else "judging it", 0, 1)
             judgement = judge(
                 settled.tuning, settled.tuned, settled.model, settled.judged, running.measure

@@ -16,6 +16,7 @@ from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import TuneRequest, Work, block_flops, cost
 from layerscout.reporting import describe_more
+from layerscout.reporting.words import count_fitted
 from layerscout.states import make_batches
 from layerscout.tuning import (
     RunOptions,
@@ -213,6 +214,44 @@ def test_a_training_is_planned_to_fit(bert, clock, tmp_path):
     assert len(trained["curve"]) == -(-steps // 8) and clock.steps - before < steps
     assert any(f"{steps} of 40 steps" in warning for warning in result.warnings)
     assert result.content["time"]["limit"] == 50 and clock.now - options["since"] < 50
+
+
+@pytest.mark.parametrize(("end", "reads"), [("solved", "read_inputs"), ("trained", "train")])
+def test_a_training_without_time_for_all_rows_reads_some(
+    bert, clock, tmp_path, monkeypatch, end, reads
+):
+    monkeypatch.setattr(limiting, "STAGE_ROWS", 100)
+    module, rows = staging if end == "solved" else stages, []
+    read = getattr(module, reads)
+
+    def count(encoder, model, examples, *rest, **options):
+        rows.append(len(examples))
+        return read(encoder, model, examples, *rest, **options)
+
+    monkeypatch.setattr(module, reads, count)
+    task, options = task_of(n=600, held=20), {**OPTIONS, "snapshots": tmp_path, "head_end": end}
+    if end == "trained":  # whose epochs are kept
+        clock.stop_at = 40
+        with pytest.raises(KeyboardInterrupt):
+            tune(bert, task, "top:1", time=80, since=clock.now, **options)
+        clock.stop_at, options["resume"] = 10**9, True
+    before = clock.now
+    result = tune(bert, task, "top:1", time=80, since=before, **options)
+    content, [warning] = result.content, [w for w in result.warnings if "as many as fit" in w]
+    steps = content["settings"]["max_steps"]
+    fewer = 8 * steps // 2  # each is seen twice
+    assert 100 <= fewer < 300 and f"{steps} of 375 steps are trained on {fewer} of 600" in warning
+    assert set(rows) == {fewer + 20 * (end == "solved")} and clock.now - before < 80
+    assert count_fitted(content) == f"{fewer} of 600 examples"
+    assert content["settings"]["epochs"] == 2 and content["settings"]["examples"] == 600
+    assert end == "solved" or len(content["runs"][0]["curve"]) == 2
+    # The FLOPs are those of steps on them, and of their trunk (and of another head).
+    shape = bert.shape(2, task.kind, result.content["settings"]["classifier"])
+    tokens = content["task"]["tokens_per_example"]
+    work = Work(fewer, 20, tokens, 2, readings=1 if end == "solved" else None)
+    counted = cost(result.plan, shape, work).train
+    assert content["flops"]["train"] == pytest.approx(counted, rel=0.01)
+    assert content["free"]["examples"] == 20  # what is free has all rows, and is judged as ever
 
 
 def test_a_slower_machine_stops_a_training(bert, clock):

@@ -109,6 +109,7 @@ from .training import (
     LEAST_CONTRASTED as LEAST_CONTRASTED,
     OF_TEXTS as OF_TEXTS,
     STAGE_EXAMPLES as STAGE_EXAMPLES,
+    STAGE_ROWS as STAGE_ROWS,
     Keep as Keep,
     Loss as Loss,
     Schedule as Schedule,

@@ -326,8 +326,11 @@ def _number_judged(content: Mapping[str, Any]) -> int:
 
 def count_fitted(content: Mapping[str, Any]) -> str:
     """Count the examples that the model of `result.json` was trained on, or its head solved on."""
-    fitted = (content.get("solved") or {}).get("examples", content["task"]["examples_used"])
-    return count_examples({**content["task"], "examples_used": fitted})
+    task = content["task"]
+    fitted = (content.get("solved") or content).get("examples", task["examples_used"])
+    if fitted < task["examples_used"]:  # of which the words are not counted
+        return f"{fitted:,} of {task['examples_used']:,} {name_examples(task['kind'])}"
+    return count_examples({**task, "examples_used": fitted})
 
 
 def list_chosen(content: Mapping[str, Any]) -> list[str]:

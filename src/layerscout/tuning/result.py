@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from math import isclose
+from math import ceil, isclose
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -201,7 +201,7 @@ def make_result(
         "free": free,
         "more": more,
         "against": {**described[1], "test": judged.other_test} if len(tuned) > 1 else None,
-        "settings": _list_settings(tuning, training),
+        "settings": _list_settings(settled, training),
         "given": describe_given(tuning.request),
         "warnings": warnings,
     }
@@ -246,8 +246,9 @@ def _choose_writer(
             return partial(save_trained, trainable, encoder, max_length=max_length, **options)
 
 
-def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
+def _list_settings(settled: Settled, training: str | None) -> dict[str, Any]:
     """Return the request and what it came to, with what it ran on."""
+    tuning = settled.tuning
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
@@ -255,7 +256,7 @@ def _list_settings(tuning: Tuning, training: str | None) -> dict[str, Any]:
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": tuning.settings.passes(len(tuning.training)) if tuning.trains else 1,
+        "epochs": ceil(_count_work(tuning, settled.tuned[0]).epochs) if tuning.trains else 1,
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
@@ -314,7 +315,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
     """Describe one plan and its runs for `result.json`."""
     keep, choices, trunks = tuning.settings.keep, tuning.training.answers.choices, tuned.trunks
     kept = all(trunk.kept for trunk in trunks) and not tuning.request.trunk_dropout
-    work = replace(tuning.work, cached=kept)
+    work = replace(_count_work(tuning, tuned), cached=kept)
     solution = tuned.solution
     if solution is None:
         costs = cost(tuned.choice.plan, tuning.shape, work, tuning.method)
@@ -334,6 +335,7 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
         "runs": runs,
         "kept": tuned.kept,
         "keep": keep,
+        "examples": tuned.examples,
         **{name: runs[tuned.kept][name] for name in ("best", "last", keep)},
         "parameters": {"total": costs.total, "trainable": costs.trainable},
         "flops": {
@@ -356,6 +358,13 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
             "evaluate": sum(run.seconds["evaluate"] for run in tuned.runs),
         },
     }
+
+
+def _count_work(tuning: Tuning, tuned: TunedPlan) -> Work:
+    """Count the training of a plan, which may have read a part of the rows."""
+    share = tuned.examples / tuning.task.train.examples
+    texts, epochs = round(share * tuning.work.examples), tuning.work.epochs / share
+    return tuning.work if share == 1 else replace(tuning.work, examples=texts, epochs=epochs)
 
 
 def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) -> Cost:

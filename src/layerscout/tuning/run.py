@@ -116,7 +116,7 @@ def tune(
         warnings = [*tuning.warnings, *warn_of_memory(device, predicted)]
         warnings += snapshots.notes if snapshots is not None else ()
         hooks = Hooks(show, running, snapshots, predicted, warnings, watch)
-        fitted = Fitted(tuning)
+        fitted = Fitted(tuning, tuning)
         if forecast is not None and request.time is not None:
             fitted = fit_trainings(tuning, forecast, hooks)
             warnings += fitted.notes
@@ -164,7 +164,8 @@ def _tune_plans(fitted: Fitted, hooks: Hooks) -> tuple[Tuning, list[TunedPlan]]:
     hooks = replace(hooks, deadlines=fitted.deadlines)
     for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
         try:
-            tuned.append(_tune_plan(tuning, rated, hooks, number))
+            read = fitted.read if rated.rates else tuning
+            tuned.append(_tune_plan(read, rated, hooks, number))
         except (NothingFinishedError, UnsolvableError) as error:
             if tuned:
                 hooks.warnings.append(f"the plan to compare with failed: {error}")

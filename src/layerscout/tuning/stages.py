@@ -90,6 +90,7 @@ class TunedPlan:
         kept: the number of the run that counts.
         parameters: the trained ones of that run.
         splits: what it was trained and judged on, with what the trunk computed.
+        examples: of the training split, that it was trained on.
         solution: the head, where it was solved.
     """
 
@@ -98,6 +99,7 @@ class TunedPlan:
     kept: int
     parameters: Mapping[str, Tensor]
     splits: tuple[Examples, ...]
+    examples: int
     solution: Solution | None = None
 
     @property
@@ -138,7 +140,8 @@ def train_plan(
         return train_run(tuning, rated.choice.plan, splits, starts, rate, seed, hooks, name)
 
     runs, kept, parameters = try_rates(tuning, rated, number, train_one)
-    return TunedPlan(rated.choice, runs, kept, parameters, tuple(splits))
+    examples = tuning.task.train.examples
+    return TunedPlan(rated.choice, runs, kept, parameters, tuple(splits), examples)
 
 
 def try_rates(
@@ -215,8 +218,8 @@ def solve_plan(tuning: Tuning, rated: RatedPlan, pooled: Pooled, hooks: Hooks) -
     about = {"plan": choice.plan.notation, "shrinkage": solution.solved.shrinkage}
     with hooks.track(label, about) as log:
         log(epoch.track(tuning.settings.metric), 1)
-    splits = tuning.training, tuning.validation
-    return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, solution)
+    splits, examples = (tuning.training, tuning.validation), tuning.task.train.examples
+    return TunedPlan(choice, (run,), 0, list_parameters(solution), splits, examples, solution)
 
 
 def compute_trunk(

@@ -133,7 +133,8 @@ def stage_plan(tuning: Tuning, rated: RatedPlan, hooks: Hooks, number: int) -> T
     assert found is not None, "its run came to the end"
     stage, solution = found
     parameters = {**stage.parameters, **list_parameters(solution, stage.output)}
-    return TunedPlan(rated.choice, runs, kept, parameters, (labelled.examples,), solution)
+    splits, examples = (labelled.examples,), tuning.task.train.examples
+    return TunedPlan(rated.choice, runs, kept, parameters, splits, examples, solution)
 
 
 def _gather(tuning: Tuning, plan: Plan, hooks: Hooks) -> Labelled:

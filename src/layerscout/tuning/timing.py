@@ -292,12 +292,19 @@ class RunTime:
         step: of a step, in the mean.
         epoch: after each epoch.
         end: after its last step.
+        passes: of those of the start and of the end, what the training rows take.
     """
 
     start: float
     step: float
     epoch: float = 0.0
     end: float = 0.0
+    passes: tuple[float, float] = (0.0, 0.0)
+
+    def read(self, share: float) -> RunTime:
+        """Return the seconds of a run that reads a share of the training rows."""
+        start, end = ((1 - share) * each for each in self.passes)
+        return replace(self, start=self.start - start, end=self.end - end)
 
     def take(self, settings: Settings, examples: int) -> float:
         """Return the seconds of a whole run with these settings on so many examples."""
@@ -321,11 +328,14 @@ def estimate_run(
         first = passed + _estimate_solving(tuning, speed, 1)
     if tuning.stages is not None:  # the head is solved once all steps are taken, of all rows
         end = passed + judged
-        return [RunTime(start + part * first, part * step, end=end) for part in tuning.stages]
+        return [
+            RunTime(start + part * first, part * step, end=end, passes=(part * first, passed))
+            for part in tuning.stages
+        ]
     if running.snapshots is not None:  # parameters, two moments of each, and those that are best
         trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
         judged += 16 * trained / WRITTEN
-    return [RunTime(start + first, step, judged)]
+    return [RunTime(start + first, step, judged, passes=(first, 0.0))]
 
 
 def estimate(

@@ -32,7 +32,7 @@ from layerscout.tuning import (
 from layerscout.tuning.resolve import resolve
 from layerscout.tuning.stepping import Stepper
 from layerscout.tuning.timing import Speed, estimate, estimate_run
-from tuned import choices_task, task_of
+from tuned import choices_task, task_of, words_task
 
 BOARD = Path(__file__).parents[2] / "bench" / "board" / "board.csv"
 MODULES = (free, limiting, machine, run, stages, staging, timing)
@@ -133,6 +133,26 @@ def test_estimates_add_up_what_is_counted(bert):
     # With a limit it is solved first, and once more beside what was trained.
     limited = replace(tuning, request=replace(request, time=60))
     assert expect("solve", limited, solve=1) == pytest.approx(2 * (blocks * 5 * 5 + 1))
+
+
+def test_heads_of_words_are_estimated_on_every_state_and_by_regression(bert, monkeypatch):
+    tuning = resolve(TuneRequest(plan="head:best"), bert, words_task(n=40), None, 0, False)
+    [rated], words = tuning.plans, len(tuning.training.answers)
+    monkeypatch.setattr(timing, "TIMED_ROWS", 20)
+    monkeypatch.setattr(timing, "perf_counter", Clock())
+    timed = timing._time_solving(tuning)
+    # A look at the clock takes a millisecond: what grows with the rows is so many times as much.
+    assert timed == dict.fromkeys(
+        ("solve", "fit", "regress"), pytest.approx(1e-3 * words / 20, rel=1e-3)
+    )
+
+    def expect(**speed):
+        speed = Speed(**dict.fromkeys(("forward", "batch"), 1e-15), **speed)
+        return estimate(tuning, rated, tuning.settings, speed, RunOptions())["solve"]
+
+    deals = timing.count_deals(words)
+    assert expect(solve=1) == pytest.approx(bert.blocks * deals * 5 + 1)
+    assert expect(regress=1) == pytest.approx(deals * 5 + 1)
 
 
 def test_embeddings_of_pairs_are_estimated(bert, monkeypatch):
@@ -251,6 +271,7 @@ def test_a_training_without_time_for_all_rows_reads_some(
     work = Work(fewer, 20, tokens, 2, readings=1 if end == "solved" else None)
     counted = cost(result.plan, shape, work).train
     assert content["flops"]["train"] == pytest.approx(counted, rel=0.01)
+    assert content["more"] == {"texts": None, "time": None}  # it is time that is short
     assert content["free"]["examples"] == 20  # what is free has all rows, and is judged as ever
 
 
@@ -276,7 +297,7 @@ def test_the_free_head_is_kept_where_no_training_fits(bert, clock, tmp_path):
     assert result.content["solved"] is not None and clock.now - 1000 < 17.6
     assert result.content["more"]["time"] is None  # of a plan that was named nothing was measured
     [line] = [each for each in result.warnings if "no training fits" in each]
-    least = int(line.split("--time ")[1].split("s")[0])
+    least = int(line.split("need --time ")[1].split("s")[0])
     result.save(tmp_path)
     start = clock.now
     result = tune(bert, task_by_words(), "top:1", time=least, since=start, **OPTIONS)

@@ -386,8 +386,9 @@ def _predict_without(
     logits: list[np.ndarray] = []
     for fold in np.unique(folds[folds >= 0]):
         own = folds == fold
+        left = H[own]
         for number, head in enumerate(solve(H[~own], y[~own])):
-            said = head(H[own])
+            said = head(left)
             if number == len(logits):
                 logits.append(np.zeros((len(y), said.shape[1])))
             logits[number][own] = said
@@ -477,10 +478,11 @@ def solve_regression(
 
 def _standardise(H: Float64[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows about their mean with one deviation, the mean, and what they are times."""
-    mean, deviation = H.mean(axis=0), H.std(axis=0)
+    mean = H.mean(axis=0)
+    X = H - mean
+    deviation = np.sqrt(np.einsum("nd,nd->d", X, X) / len(X))  # in no memory of its own
     told = deviation > TOLD * np.abs(mean)  # other features have no weight
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=told)
-    X = H - mean
     X *= inverse
     return X, mean, inverse
 

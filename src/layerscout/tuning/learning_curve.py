@@ -99,12 +99,14 @@ def learn_more(settled: Settled) -> dict[str, Any] | None:
     """Return what more texts would bring the free head, as `result.json` holds it.
 
     All heads read the state and have the shrinkage that were chosen on all texts: to choose them
-    anew for each made no difference to what is predicted. None where no head was solved, or where a
-    part of the texts is too little for one.
+    anew for each made no difference to what is predicted. None where no head was solved, where a
+    part of the texts is too little for one, or where time was too short to train on all of them.
     """
     from layerscout.scores import solve_path, solve_regression
 
     tuning, first, started = settled.tuning, settled.tuned[0], perf_counter()
+    if first.examples < tuning.task.train.examples:
+        return None
     if settled.free is not None and settled.pooled is not None:
         pooled, free = settled.pooled, settled.free
         state, shrinkage, penalty = free["state"], free["shrinkage"], free["penalty"]

@@ -14,7 +14,6 @@ from typing import Any
 from layerscout.data import draw_examples
 from layerscout.errors import InputError
 from layerscout.plans import STAGE_ROWS
-from layerscout.progress import write_duration
 from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
 from layerscout.tuning.machine import Deadline, Watch
 from layerscout.tuning.plan_spec import read_plan
@@ -155,7 +154,7 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     after += phases["states"] if ready is None else 0.0
     runs, slower = _list_runs(tuning, forecast, hooks), _compare_with(forecast, watch)
     trainings = Trainings(tuning, runs, phases["trunk"], after, slower)
-    whole, limit = trainings.whole, write_duration(watch.limit)
+    whole, limit = trainings.whole, f"--time {watch.limit:g}s"
     least = min(LEAST_STEPS, whole) if ready is not None or not tuning.plans[0].rates else 1
 
     def plan() -> int | None:

@@ -53,6 +53,7 @@ class Speed:
         start: for the model that a run starts from.
         solve: for a head with every shrinkage, on the rows of all folds but one.
         fit: for one factor on their logits.
+        regress: for one by regression, where words have labels.
     """
 
     forward: float
@@ -62,6 +63,7 @@ class Speed:
     start: float = 0.0
     solve: float = 0.0
     fit: float = 0.0
+    regress: float = 0.0
 
 
 # --- How fast it is ------------------------------------------------------------------------------
@@ -211,29 +213,32 @@ def _keeps_trunk(tuning: Tuning) -> bool:
 
 
 def _time_solving(tuning: Tuning) -> dict[str, float]:
-    """Time a head on random states of these answers, and a factor on its logits."""
-    from layerscout.scores import calibrate, solve_path
+    """Time a head on random states of some of these answers, and a factor on its logits.
 
-    y, d = tuning.training.answers.labels, tuning.shape.hidden_size
-    n = min(TIMED_ROWS, len(y))
-    H = np.random.default_rng(0).standard_normal((n, d))
+    From 500 to 64,000 rows, 384 or 768 wide, seconds grow as the rows do.
+    """
+    from layerscout.scores import calibrate, solve_path, solve_regression
+
+    y, classes = tuning.training.answers.labels, len(tuning.task.labels) or None
+    n, whole = min(TIMED_ROWS, len(y)), len(tuning.training.answers)
+    H = np.random.default_rng(0).standard_normal((n, tuning.shape.hidden_size))
     y, choices = y[:n], tuning.training.answers.choices
     if choices > 1:
         H = np.repeat(H[:, None], choices, axis=1)
-    started = perf_counter()
-    heads = solve_path(H, y, len(tuning.task.labels) or None)
-    solved = perf_counter()
-    calibrate(y, heads[0](H))  # what runs first is slower: it imports
-    again = perf_counter()
-    calibrate(y, heads[0](H))
-    fitted = perf_counter()
-    rows, whole = n * choices, len(tuning.training.answers) * choices
-    # Products of rows, and the eigenvectors of d or fewer of them.
-    least, most = ((m + 10 * min(m, d)) * d * min(m, d) for m in (rows, whole))
-    return {
-        "solve": (solved - started) * most / least,
-        "fit": (fitted - again) * whole / rows,
-    }
+
+    def measure(work: Callable[[], object]) -> float:
+        started = perf_counter()
+        work()
+        return (perf_counter() - started) * whole / n
+
+    head = solve_path(H, y, classes)[0]
+    calibrate(y, head(H))  # what runs first is slower: it imports
+    found = {"solve": measure(lambda: solve_path(H, y, classes))}
+    found["fit"] = measure(lambda: calibrate(y, head(H)))
+    if tuning.training.answers.tags is not None:
+        solve_regression(H, y, len(tuning.task.labels))
+        found["regress"] = measure(lambda: solve_regression(H, y, len(tuning.task.labels)))
+    return found
 
 
 # --- How much there is to do ---------------------------------------------------------------------
@@ -384,9 +389,11 @@ def _estimate_solving(tuning: Tuning, speed: Speed, states: int) -> float:
     """Estimate what solving a head takes: each of some states without each fold of each deal."""
     from layerscout.scores import SHORTLIST, SHRINKAGES
 
-    n = len(tuning.training.answers)
+    n, words = len(tuning.training.answers), tuning.training.answers.tags is not None
     deals, listed = count_deals(n), 0.0
-    if deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
+    if words:  # one of the states, by regression
+        listed = (deals * FOLDS + 1) * speed.regress
+    elif deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
         states, listed = SHORTLIST, 1.25 * states * speed.solve
     each = FOLDS * speed.solve + len(SHRINKAGES) * speed.fit
     return listed + states * deals * each + speed.solve

@@ -15,7 +15,13 @@ from inputs import expect_refused
 from layerscout.data import Task, balance_batches, evaluate
 from layerscout.models import make_classifier
 from layerscout.plans import Plan, Settings, Work, block_flops, cost, make_plan
-from layerscout.reporting import describe_training, find_stage, render_result, summarise_tuning
+from layerscout.reporting import (
+    describe_training,
+    describe_tuning,
+    find_stage,
+    render_result,
+    summarise_tuning,
+)
 from layerscout.scanning import scan
 from layerscout.scores import solve_apart
 from layerscout.scores.solving import SHRINKAGES, solve_path
@@ -132,6 +138,8 @@ def test_blocks_are_trained_and_the_saved_model_says_the_same(bert, kind, option
     assert moved == [False, True, True]
     assert content["free"]["examples"] == solved["judged"]
     assert content["flops"]["train"] > 0 and content["seconds"]["train"] > 0
+    told = describe_tuning(content)  # judged once, at the end, which says nothing of more epochs
+    assert told["best_epoch"] == told["epochs"] == content["settings"]["epochs"] > 1
     card = (tmp_path / "model" / "README.md").read_text()
     assert ("contrastive loss" in card) == (options["loss"] is not None)
     line = describe_training(content)[1]

@@ -15,7 +15,7 @@ from inputs import expect_refused
 from layerscout.errors import InputError
 from layerscout.models import Encoder
 from layerscout.plans import TuneRequest, Work, block_flops, cost
-from layerscout.reporting import describe_more
+from layerscout.reporting import describe_more, describe_tuning, side_by_side
 from layerscout.reporting.words import count_fitted
 from layerscout.states import make_batches
 from layerscout.tuning import (
@@ -130,9 +130,10 @@ def test_estimates_add_up_what_is_counted(bert):
     # 60 rows are dealt five times into five folds, and the head is solved once more.
     assert expect("solve", solve=1) == pytest.approx(blocks * 5 * 5 + 1)
     assert expect("solve", fit=1) == pytest.approx(blocks * 5 * 8)
-    # With a limit it is solved first, and once more beside what was trained.
-    limited = replace(tuning, request=replace(request, time=60))
-    assert expect("solve", limited, solve=1) == pytest.approx(2 * (blocks * 5 * 5 + 1))
+    # With a limit it is solved first, of twice the rows, and once more beside what was trained.
+    limited, deals = replace(tuning, request=replace(request, time=60)), timing.count_deals(120)
+    first = 2 * (blocks * 5 * deals + 1)
+    assert expect("solve", limited, solve=1) == pytest.approx(first + blocks * 5 * 5 + 1)
 
 
 def test_heads_of_words_are_estimated_on_every_state_and_by_regression(bert, monkeypatch):
@@ -150,9 +151,10 @@ def test_heads_of_words_are_estimated_on_every_state_and_by_regression(bert, mon
         speed = Speed(**dict.fromkeys(("forward", "batch"), 1e-15), **speed)
         return estimate(tuning, rated, tuning.settings, speed, RunOptions())["solve"]
 
-    deals = timing.count_deals(words)
-    assert expect(solve=1) == pytest.approx(bert.blocks * deals * 5 + 1)
-    assert expect(regress=1) == pytest.approx(deals * 5 + 1)
+    both = words + len(tuning.validation.answers)
+    deals, share = timing.count_deals(both), both / words
+    assert expect(solve=1) == pytest.approx(share * (bert.blocks * deals * 5 + 1))
+    assert expect(regress=1) == pytest.approx(share * (deals * 5 + 1))
 
 
 def test_embeddings_of_pairs_are_estimated(bert, monkeypatch):
@@ -268,9 +270,13 @@ def test_a_training_without_time_for_all_rows_reads_some(
     # The FLOPs are those of steps on them, and of their trunk (and of another head).
     shape = bert.shape(2, task.kind, result.content["settings"]["classifier"])
     tokens = content["task"]["tokens_per_example"]
-    work = Work(fewer, 20, tokens, 2, readings=1 if end == "solved" else None)
+    epochs, readings = steps / -(-fewer // 8), 1 if end == "solved" else None
+    work = Work(fewer, 20, tokens, epochs, readings=readings)
     counted = cost(result.plan, shape, work).train
     assert content["flops"]["train"] == pytest.approx(counted, rel=0.01)
+    # More epochs may well help it.
+    assert describe_tuning(content)["best_epoch"] == describe_tuning(content)["epochs"] == 2
+    assert side_by_side._describe(content)["Examples read"] == str(fewer)
     assert content["more"] == {"texts": None, "time": None}  # it is time that is short
     assert content["free"]["examples"] == 20  # what is free has all rows, and is judged as ever
 

@@ -215,18 +215,21 @@ def describe_tuning(result: Content) -> dict[str, Any]:
     method, given = str(result["method"]), result.get("given") or {}
     options = name_method(method, result.get("method_options") or {})
     options.pop("method", None)
-    stage, settled = find_stage(result), SETTLED
+    stage, settled, epochs = find_stage(result), SETTLED, int(result["settings"]["epochs"])
+    there = result["task"]["examples_used"]
     if stage == "staged" and "loss" not in given:
         options |= _name_end({"head_end": "solved", "loss": result["settings"].get("loss")})
     elif stage == "solved":  # what else was given is of a training that was not kept
-        settled = SETTLED | TRAINING | {"head_end"}
+        settled, epochs = SETTLED | TRAINING | {"head_end"}, 1
+    # Others are judged once, or had no time for all rows: more epochs might help them.
+    curved = stage == "trained" and result.get("examples", there) == there
     return {
         "model": str(result["model"]["name"]),
         "plan": str(result["plan"]["notation"]),
         "method": method,
         "metric": str(result["metric"]),
-        "epochs": int(result["settings"]["epochs"]) if stage != "solved" else 1,
-        "best_epoch": int(result["best"]["epoch"]),
+        "epochs": epochs,
+        "best_epoch": int(result["best"]["epoch"]) if curved else epochs,
         "learning_rate": result["runs"][result["kept"]]["learning_rate"],
         "options": options | {k: v for k, v in given.items() if k not in settled},
         "kept_free": bool((result.get("free") or {}).get("kept")),

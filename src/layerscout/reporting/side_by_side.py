@@ -162,7 +162,7 @@ def _describe(content: Mapping[str, Any]) -> dict[str, str]:
     facts = {
         "model": ", ".join(str(model["name"]) for model in models),
         "task": content["task"]["name"],
-        "examples_read": f"{content['task'].get('examples_used', content.get('examples')):,}",
+        "examples_read": f"{content.get('examples', content['task'].get('examples_used')):,}",
     }
     if content["verb"] == "tune":
         plan, run = content["plan"], content["runs"][content["kept"]]

@@ -20,7 +20,7 @@ from layerscout.tuning.plan_spec import read_plan
 from layerscout.tuning.resolve import Tuning, encode_split
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.stages import Hooks, TunedPlan
-from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run
+from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run, estimate_solving
 
 # A training is planned for this share of the limit, and stopped at the other: neither the estimates
 # nor the speed of a machine that others use are exact.
@@ -30,7 +30,7 @@ LEAST_STEPS = 10
 # Rows below which it is not worth reading only some of those that there are.
 LEAST_ROWS = 50
 # How often a training sees the rows that it reads if it has no time to see all rows as often, and
-# how many of each class it reads at least. Of 3,600 rows (MiniLM, emotion6 and trec6, two draws
+# how many it reads at least for each class. Of 3,600 rows (MiniLM, emotion6 and trec6, two draws
 # each) so many seen once or twice came to the same in the same time, and more of which half were
 # seen to two points less on emotion6.
 PASSES, EACH_CLASS = 2, 4
@@ -53,7 +53,8 @@ def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOp
     passes = not rated.rates
     what = "one pass over the rows and its head" if passes else "a step of training"
     settings = replace(tuning.settings, max_steps=1)
-    seconds = sum(estimate(tuning, rated, settings, speed, running).values())
+    share = count_read(tuning, 1) / len(tuning.training)
+    seconds = sum(estimate(tuning, rated, settings, speed, running, share).values())
     loaded = watch.elapsed
     needed = loaded + seconds
     if needed > watch.limit:
@@ -73,7 +74,7 @@ class Fitted:
 
     Attributes:
         tuning: with its plans that fit, and the steps of their training.
-        read: the same as trainings read it, perhaps with fewer rows.
+        part: the same with the training rows that trainings read, perhaps fewer.
         tuned: those of the plans that need no more.
         ready: the free head, solved before any training; None where there is none.
         notes: what the reader should know.
@@ -83,12 +84,25 @@ class Fitted:
     """
 
     tuning: Tuning
-    read: Tuning
+    part: Tuning
     tuned: Sequence[TunedPlan] = ()
     ready: Ready | None = None
     notes: Sequence[str] = ()
     deadlines: Iterator[Deadline] = field(default_factory=partial(repeat, Deadline()))
     more: dict[str, Any] | None = None
+
+
+def count_read(tuning: Tuning, steps: int) -> int:
+    """Count the training rows that are read for so many steps: as many as these see `PASSES` times.
+
+    All are for the steps of a whole training, or if they are few.
+    """
+    settings, rows = tuning.settings, len(tuning.training)
+    if steps >= settings.steps(rows):
+        return rows
+    passes = max(1, min(PASSES, int(settings.count_epochs(rows))))
+    least = max(STAGE_ROWS, EACH_CLASS * len(tuning.task.labels))
+    return min(rows, max(least, ceil(steps * settings.step_size / passes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,32 +123,19 @@ class Trainings:
     after: float
     slower: float
 
-    @property
-    def whole(self) -> int:
-        """The steps of a whole training."""
-        return self.tuning.settings.steps(len(self.tuning.training))
-
-    def read(self, steps: int) -> float:
-        """Return the share of the training rows that is read, so that steps see it `PASSES` times.
-
-        Of few rows, all are.
-        """
-        tuning, rows = self.tuning, len(self.tuning.training)
-        least = max(STAGE_ROWS, EACH_CLASS * len(tuning.task.labels))
-        seen = ceil(steps * tuning.settings.step_size / PASSES)
-        return 1.0 if steps >= self.whole else min(1.0, max(least, seen) / rows)
-
-    def take_each(self, steps: int) -> list[float]:
-        """Return the seconds of each training."""
-        settings, share = replace(self.tuning.settings, max_steps=steps), self.read(steps)
-        rows = ceil(share * len(self.tuning.training))
-        return [run.read(share).take(settings, rows) for run in self.runs]
+    def shorten(self, steps: int) -> tuple[list[RunTime], list[float]]:
+        """Return what each training takes on the rows that are read, and its seconds in all."""
+        rows, settings = count_read(self.tuning, steps), self.tuning.settings
+        settings = replace(settings, max_steps=steps)
+        runs = [run.shorten(rows / len(self.tuning.training)) for run in self.runs]
+        return runs, [run.take(settings, rows) for run in runs]
 
     def take(self, steps: int) -> float:
         """Return the seconds of all that is ahead."""
-        training, held = len(self.tuning.training), len(self.tuning.validation)
-        share = (self.read(steps) * training + held) / (training + held)
-        return self.slower * (share * self.trunk + sum(self.take_each(steps)) + self.after)
+        every, held = len(self.tuning.training), len(self.tuning.validation)
+        share = (count_read(self.tuning, steps) + held) / (every + held)
+        trained = sum(self.shorten(steps)[1])
+        return self.slower * (share * self.trunk + trained + self.after)
 
 
 def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
@@ -150,16 +151,18 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
         hooks: with the time that has passed.
     """
     ready, watch, phases = solve_first(tuning, hooks), hooks.watch, forecast.seconds
-    after = phases["judge"] + phases["save"] + phases["solve"]
-    after += phases["states"] if ready is None else 0.0
-    runs, slower = _list_runs(tuning, forecast, hooks), _compare_with(forecast, watch)
-    trainings = Trainings(tuning, runs, phases["trunk"], after, slower)
-    whole, limit = trainings.whole, f"--time {watch.limit:g}s"
+    after, left = phases["judge"] + phases["save"], phases["states"] + phases["solve"]
+    if ready is not None:  # what is left is to solve the head that judges the training
+        left = estimate_solving(tuning, forecast.speeds[0], len(tuning.free))
+    slower = _compare_with(phases["states"] + phases["solve"] - left, watch)
+    runs = _list_runs(tuning, forecast, hooks)
+    trainings = Trainings(tuning, runs, phases["trunk"], after + left, slower)
+    whole, limit = tuning.settings.steps(len(tuning.training)), f"--time {watch.limit:.9g}s"
     least = min(LEAST_STEPS, whole) if ready is not None or not tuning.plans[0].rates else 1
 
     def plan() -> int | None:
-        left = PLANNED_SHARE * watch.limit - watch.elapsed
-        steps = bisect_right(range(1, whole + 1), left, key=trainings.take)
+        time = PLANNED_SHARE * watch.limit - watch.elapsed
+        steps = bisect_right(range(1, whole + 1), time, key=trainings.take)
         return steps if steps >= least else (1 if least == 1 else None)
 
     snapshots = hooks.snapshots
@@ -171,15 +174,15 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     if steps is None:
         few = f"{least} of {whole:,} steps would need --time {ask_for(least)}s"
         note = f"no training fits {limit}: {few}, all of them --time {ask_for(whole)}s"
-        left = tuning if ready is None else ready.tuning
-        head = [] if ready is None else [ready.head]
+        kept, head = (tuning, []) if ready is None else (ready.tuning, [ready.head])
         more = _expect_gain(tuning, ask_for(whole)) if head else None
-        left = replace(left, plans=left.plans[:1])
-        return Fitted(left, left, head, notes=[note], more=more)
+        kept = replace(kept, plans=kept.plans[:1])
+        return Fitted(kept, kept, head, notes=[note], more=more)
     settings = tuning.settings if steps >= whole else replace(tuning.settings, max_steps=steps)
-    epochs, there = settings.count_epochs(len(tuning.training)), tuning.task.train.examples
-    tuning = replace(tuning, settings=settings, work=replace(tuning.work, epochs=epochs))
-    examples = ceil(trainings.read(steps) * there)
+    every, there = len(tuning.training), tuning.task.train.examples
+    examples = ceil(count_read(tuning, steps) * there / every)  # a long sentence is several rows
+    work = replace(tuning.work, epochs=settings.count_epochs(every))
+    tuning = replace(tuning, settings=settings, work=work)
     rows = "" if examples >= there else f" on {examples:,} of {there:,} rows"
     fit = f"{steps:,} of {whole:,} steps are trained{rows}, as many as fit {limit}"
     return Fitted(
@@ -218,17 +221,16 @@ def _list_runs(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> list[RunTime
     return runs
 
 
-def _compare_with(forecast: Forecast, watch: Watch) -> float:
-    """Return how many times slower than expected this machine was up to now, or 1."""
-    expected = sum(forecast.seconds[phase] for phase in ("states", "solve"))
+def _compare_with(expected: float, watch: Watch) -> float:
+    """Return how many times slower than expected in seconds this machine was up to now, or 1."""
     taken = sum(watch.seconds.get(phase, 0.0) for phase in ("states", "solve"))
     return max(1.0, taken / expected) if expected else 1.0
 
 
 def _set_deadlines(end: float, trainings: Trainings, steps: int) -> Iterator[Deadline]:
     """Yield the deadline of each training, which has its share of what is left when it begins."""
-    seconds, read = trainings.take_each(steps), trainings.read(steps)
-    for number, (run, own) in enumerate(zip(trainings.runs, seconds, strict=True)):
-        share, last = own / sum(seconds[number:]), run.epoch + run.read(read).end
+    runs, seconds = trainings.shorten(steps)
+    for number, (run, own) in enumerate(zip(runs, seconds, strict=True)):
+        share, last = own / sum(seconds[number:]), run.epoch + run.end
         after, slower = trainings.after, trainings.slower
         yield Deadline(perf_counter(), end, share, own - last, last, after, slower)

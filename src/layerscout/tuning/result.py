@@ -249,6 +249,7 @@ def _choose_writer(
 def _list_settings(settled: Settled, training: str | None) -> dict[str, Any]:
     """Return the request and what it came to, with what it ran on."""
     tuning = settled.tuning
+    epochs = [_count_work(tuning, each).epochs for each in settled.tuned]
     request, scan, score = tuning.request, tuning.scan, tuning.score
     options = options_of(TuneRequest).keys() - options_of(Settings).keys() - set(ELSEWHERE)
     known = scan is not None and score in scan.scores
@@ -256,7 +257,7 @@ def _list_settings(settled: Settled, training: str | None) -> dict[str, Any]:
         **tuning.task.origin,
         **asdict(tuning.settings),
         "head_learning_rate": tuning.head_learning_rate,
-        "epochs": ceil(_count_work(tuning, settled.tuned[0]).epochs) if tuning.trains else 1,
+        "epochs": ceil(max(epochs)) if tuning.trains else 1,
         "examples": tuning.task.train.examples,
         "validation_examples": require_validation(tuning.task).examples,
         **{name: getattr(request, name) for name in options_of(TuneRequest) if name in options},
@@ -363,8 +364,10 @@ def _describe_plan(tuning: Tuning, tuned: TunedPlan) -> dict[str, Any]:
 def _count_work(tuning: Tuning, tuned: TunedPlan) -> Work:
     """Count the training of a plan, which may have read a part of the rows."""
     share = tuned.examples / tuning.task.train.examples
-    texts, epochs = round(share * tuning.work.examples), tuning.work.epochs / share
-    return tuning.work if share == 1 else replace(tuning.work, examples=texts, epochs=epochs)
+    if share == 1:
+        return tuning.work
+    texts, rows = (round(share * n) for n in (tuning.work.examples, len(tuning.training)))
+    return replace(tuning.work, examples=texts, epochs=tuning.settings.count_epochs(rows))
 
 
 def _count_solved(tuning: Tuning, plan: Plan, solution: Solution, work: Work) -> Cost:

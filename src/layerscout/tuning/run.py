@@ -164,8 +164,8 @@ def _tune_plans(fitted: Fitted, hooks: Hooks) -> tuple[Tuning, list[TunedPlan]]:
     hooks = replace(hooks, deadlines=fitted.deadlines)
     for number, rated in enumerate(tuning.plans[len(tuned) :], start=1):
         try:
-            read = fitted.read if rated.rates else tuning
-            tuned.append(_tune_plan(read, rated, hooks, number))
+            trained = fitted.part if rated.rates else tuning
+            tuned.append(_tune_plan(trained, rated, hooks, number))
         except (NothingFinishedError, UnsolvableError) as error:
             if tuned:
                 hooks.warnings.append(f"the plan to compare with failed: {error}")

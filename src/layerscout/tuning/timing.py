@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from time import perf_counter
 
 import numpy as np
@@ -297,18 +298,18 @@ class RunTime:
         step: of a step, in the mean.
         epoch: after each epoch.
         end: after its last step.
-        passes: of those of the start and of the end, what the training rows take.
+        rows: of those of the start and of the end, what the training rows take.
     """
 
     start: float
     step: float
     epoch: float = 0.0
     end: float = 0.0
-    passes: tuple[float, float] = (0.0, 0.0)
+    rows: tuple[float, float] = (0.0, 0.0)
 
-    def read(self, share: float) -> RunTime:
+    def shorten(self, share: float) -> RunTime:
         """Return the seconds of a run that reads a share of the training rows."""
-        start, end = ((1 - share) * each for each in self.passes)
+        start, end = ((1 - share) * each for each in self.rows)
         return replace(self, start=self.start - start, end=self.end - end)
 
     def take(self, settings: Settings, examples: int) -> float:
@@ -330,21 +331,26 @@ def estimate_run(
     step = speed.step * _sum_steps(tuning, plan) / epoch_steps + speed.update
     start, first = speed.start, 0.0
     if tuning.starts_solved:
-        first = passed + _estimate_solving(tuning, speed, 1)
+        first = passed + estimate_solving(tuning, speed, 1)
     if tuning.stages is not None:  # the head is solved once all steps are taken, of all rows
         end = passed + judged
         return [
-            RunTime(start + part * first, part * step, end=end, passes=(part * first, passed))
+            RunTime(start + part * first, part * step, end=end, rows=(part * first, passed))
             for part in tuning.stages
         ]
     if running.snapshots is not None:  # parameters, two moments of each, and those that are best
         trained = cost(plan, tuning.shape, tuning.work, tuning.method).trainable
         judged += 16 * trained / WRITTEN
-    return [RunTime(start + first, step, judged, passes=(first, 0.0))]
+    return [RunTime(start + first, step, judged, rows=(first, 0.0))]
 
 
 def estimate(
-    tuning: Tuning, rated: RatedPlan, settings: Settings, speed: Speed, running: RunOptions
+    tuning: Tuning,
+    rated: RatedPlan,
+    settings: Settings,
+    speed: Speed,
+    running: RunOptions,
+    share: float = 1.0,
 ) -> dict[Phase, float]:
     """Estimate the seconds of each phase of a tuning with one plan, all rates and seeds.
 
@@ -354,6 +360,7 @@ def estimate(
         settings: how it trains; their steps may be others than those of the tuning.
         speed: of this machine with that plan.
         running: what is kept and measured.
+        share: of the training rows, that trainings read.
     """
     seconds, plan, blocks = dict.fromkeys(PHASES, 0.0), rated.choice.plan, tuning.shape.blocks
     splits, trained = (tuning.training, tuning.validation), bool(rated.rates)
@@ -361,19 +368,24 @@ def estimate(
         passed = [_estimate_pass(tuning, split, blocks, speed) for split in splits]
         seconds["states"] = sum(passed) + _sum_bytes(tuning, blocks) / HASHED
         states = len(tuning.free if trained else rated.states or ())
-        # Beside a training once more, on the rows that judge it.
-        times = 2 if tuning.trains and (tuning.request.time or not trained) else 1
-        seconds["solve"] = times * _estimate_solving(tuning, speed, states)
+        if tuning.trains:  # beside it, for the rows that judge it
+            seconds["solve"] = estimate_solving(tuning, speed, states)
+        if tuning.request.time or not trained:
+            seconds["solve"] += estimate_solving(tuning, speed, states, whole=True)
     if trained:
         runs = len(rated.rates) * len(tuning.request.seed)
         parts = estimate_run(tuning, rated, speed, running)
-        once = sum(part.take(settings, len(tuning.training)) for part in parts)
+        rows = ceil(share * len(tuning.training))
+        once = sum(part.shorten(share).take(settings, rows) for part in parts)
         seconds["train"] = runs * once
     if trained and _keeps_trunk(tuning):
-        passed = [_estimate_pass(tuning, split, plan.cut or 0, speed) for split in splits]
-        tokens = sum(int(split.tokens.lengths.sum()) for split in splits) if plan.tuned else 0
-        seconds["trunk"] = sum(passed) + _sum_bytes(tuning, plan.cut or 0) / HASHED
-        seconds["trunk"] += 4 * tokens * tuning.shape.hidden_size / WRITTEN
+        seconds["trunk"] = _sum_bytes(tuning, plan.cut or 0) / HASHED
+        for split, part in zip(splits, (share, 1.0), strict=True):
+            tokens = int(split.tokens.lengths.sum()) if plan.tuned else 0
+            written = 4 * tokens * tuning.shape.hidden_size / WRITTEN
+            seconds["trunk"] += part * (
+                _estimate_pass(tuning, split, plan.cut or 0, speed) + written
+            )
     seconds["judge"] = _estimate_judging(tuning, rated, speed, running, seconds["train"])
     seconds["save"] = 0.1 + _sum_bytes(tuning, plan.head) / WRITTEN
     return seconds
@@ -385,18 +397,22 @@ def _estimate_pass(tuning: Tuning, examples: Examples, blocks: int, speed: Speed
     return blocks * (speed.forward * flops + speed.batch * batches / tuning.shape.blocks)
 
 
-def _estimate_solving(tuning: Tuning, speed: Speed, states: int) -> float:
-    """Estimate what solving a head takes: each of some states without each fold of each deal."""
+def estimate_solving(tuning: Tuning, speed: Speed, states: int, *, whole: bool = False) -> float:
+    """Estimate what solving a head takes: each of some states without each fold of each deal.
+
+    It is on the training rows, or on the `whole` of the labelled ones.
+    """
     from layerscout.scores import SHORTLIST, SHRINKAGES
 
-    n, words = len(tuning.training.answers), tuning.training.answers.tags is not None
+    trained, words = len(tuning.training.answers), tuning.training.answers.tags is not None
+    n = trained + whole * len(tuning.validation.answers)
     deals, listed = count_deals(n), 0.0
     if words:  # one of the states, by regression
         listed = (deals * FOLDS + 1) * speed.regress
     elif deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
         states, listed = SHORTLIST, 1.25 * states * speed.solve
     each = FOLDS * speed.solve + len(SHRINKAGES) * speed.fit
-    return listed + states * deals * each + speed.solve
+    return n / trained * (listed + states * deals * each + speed.solve)
 
 
 def _estimate_judging(

@@ -19,7 +19,7 @@ from inputs import expect_refused
 from layerscout.data import evaluate, make_targets
 from layerscout.scores import deal_groups, solve_head
 from layerscout.states import pool_states
-from layerscout.tuning import tune
+from layerscout.tuning import solving, tune
 from layerscout.tuning.solving import deal
 from tuned import choices_task, load, task_of, words_task
 
@@ -39,6 +39,27 @@ def judge_words(folder, words):
         first = [next(n for n, end in enumerate(ends) if end > start) for start in starts]
         found.append(logits[first])
     return model, np.concatenate(found)
+
+
+def test_heads_of_many_words_are_chosen_by_some_folds_where_others_judge(bert, monkeypatch):
+    asked = []
+
+    def solve_some(states, y, folds, **options):
+        asked.append(folds)
+        return solve_head(states, y, folds, **options)
+
+    monkeypatch.setattr("layerscout.scores.solve_head", solve_some)
+    task, options = words_task(40, 20), {"progress": False, "max_steps": 1, "learning_rate": 1e-9}
+    words = len(task.train.labels)
+    for enough, count in ((words, 5), (words // 2, 3), (1, 2)):
+        monkeypatch.setattr(solving, "CHOOSING", enough)
+        free = tune(bert, task, "top:1", **options).content["free"]
+        [beside] = asked
+        assert [*np.unique(beside)] == [*range(-1 if count < 5 else 0, count)]
+        assert beside.shape[1] == words and free["examples"] == len(task.validation.labels)
+        asked.clear()
+    tune(bert, task, "head:best", progress=False)  # which is judged by all words left out
+    assert all([*np.unique(folds)] == [*range(5)] for folds in asked)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,10 @@ def test_heads_of_words_are_estimated_on_every_state_and_by_regression(bert, mon
     deals, share = timing.count_deals(both), both / words
     assert expect(solve=1) == pytest.approx(share * (bert.blocks * deals * 5 + 1))
     assert expect(regress=1) == pytest.approx(share * (deals * 5 + 1))
+    # Beside a training, two folds of so many words are enough.
+    monkeypatch.setattr("layerscout.tuning.solving.CHOOSING", 1)
+    beside = timing.estimate_solving(tuning, Speed(1, 1, regress=1), bert.blocks)
+    assert beside == timing.count_deals(words) * 2 + 1
 
 
 def test_embeddings_of_pairs_are_estimated(bert, monkeypatch):

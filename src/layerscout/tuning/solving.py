@@ -46,6 +46,8 @@ class UnsolvableError(InputError):
 FOLDS = 5
 # Examples that are left out altogether, by dealing few of them several times.
 ENOUGH, MOST_DEALS = 500, 5
+# Words that are enough to choose a head by, where others judge it: every fold costs six heads.
+CHOOSING = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +178,7 @@ def solve(
     split = tuning.task.train.join(require_validation(tuning.task))
     answers = _answer(tuning, split)
     folds = deal_texts(split, answers)
+    folds = _leave_out_enough(split, folds) if beside else folds
     solved = _solve(tuning, list(pooled.splits.values()), states, answers, folds)
     if beside:
         judged = replace(solve_beside(tuning, pooled, states)[1], factor=solved.factor)
@@ -219,7 +222,7 @@ def solve_beside(
     """
     training, validation = tuning.task.train, require_validation(tuning.task)
     answers = _answer(tuning, training)
-    folds = deal_texts(training, answers)
+    folds = _leave_out_enough(training, deal_texts(training, answers))
     solved = _solve(tuning, [pooled.splits["training"]], states, answers, folds)
     states, choices = [solved.state], answers.choices
     chosen = _Chosen([pooled.splits["validation"]], states, find_form(tuning), choices)
@@ -387,6 +390,18 @@ def deal_texts(split: Split, answers: Targets, groups: int = FOLDS) -> np.ndarra
     if answers.tags is not None:
         return deal(answers.labels, own[answers.tags.sentences], words=True, groups=groups)
     return deal(answers.labels, own, groups=groups)
+
+
+def _leave_out_enough(split: Split, folds: np.ndarray) -> np.ndarray:
+    """Return folds of rows, (R, n), or of words, of which so many stay as a choice needs."""
+    if split.words is None:
+        return folds
+    return np.where(folds < count_folds(folds.shape[1]), folds, -1)
+
+
+def count_folds(words: int) -> int:
+    """Return how many folds of so many words are enough to choose a head by."""
+    return max(2, min(FOLDS, -(-CHOOSING * FOLDS // words)))
 
 
 def count_deals(examples: int) -> int:

@@ -25,7 +25,7 @@ from layerscout.tuning.baselines import FITTED_PAIRS, MOST_PAIRS
 from layerscout.tuning.machine import PHASES, Phase, expect_measuring, measures_speed
 from layerscout.tuning.resolve import RatedPlan, Tuning
 from layerscout.tuning.run_options import RunOptions
-from layerscout.tuning.solving import FOLDS, count_deals, find_form
+from layerscout.tuning.solving import FOLDS, count_deals, count_folds, find_form
 from layerscout.tuning.stages import start_model
 from layerscout.tuning.staging import find_classifier, passing_on
 from layerscout.tuning.stepping import Stepper, draw_batches
@@ -406,12 +406,13 @@ def estimate_solving(tuning: Tuning, speed: Speed, states: int, *, whole: bool =
 
     trained, words = len(tuning.training.answers), tuning.training.answers.tags is not None
     n = trained + whole * len(tuning.validation.answers)
-    deals, listed = count_deals(n), 0.0
+    deals, folds, listed = count_deals(n), FOLDS, 0.0
     if words:  # one of the states, by regression
-        listed = (deals * FOLDS + 1) * speed.regress
+        folds = FOLDS if whole else count_folds(n)
+        listed = (deals * folds + 1) * speed.regress
     elif deals == 1 and states > SHORTLIST:  # by ridge regression, which is as dear as a fold
         states, listed = SHORTLIST, 1.25 * states * speed.solve
-    each = FOLDS * speed.solve + len(SHRINKAGES) * speed.fit
+    each = folds * speed.solve + len(SHRINKAGES) * speed.fit
     return n / trained * (listed + states * deals * each + speed.solve)
 
 

@@ -480,7 +480,7 @@ def _standardise(H: Float64[np.ndarray, "n d"]) -> tuple[np.ndarray, np.ndarray,
     """Return rows about their mean with one deviation, the mean, and what they are times."""
     mean = H.mean(axis=0)
     X = H - mean
-    deviation = np.sqrt(np.einsum("nd,nd->d", X, X) / len(X))  # in no memory of its own
+    deviation = np.sqrt(np.einsum("nd,nd->d", X, X) / len(X))  # `std` would copy X
     told = deviation > TOLD * np.abs(mean)  # other features have no weight
     inverse = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=told)
     X *= inverse

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -283,6 +284,38 @@ def test_a_training_without_time_for_all_rows_reads_some(
     assert side_by_side._describe(content)["Examples read"] == str(fewer)
     assert content["more"] == {"texts": None, "time": None}  # it is time that is short
     assert content["free"]["examples"] == 20  # what is free has all rows, and is judged as ever
+
+
+def test_a_step_is_not_refused_for_rows_that_it_would_not_read(bert, clock, monkeypatch):
+    task, request = task_of(n=900, held=20), TuneRequest(plan="top:1", time=60)
+    tuning = resolve(request, bert, task, None, 10**9, False)
+    trunk = partial(estimate, tuning, tuning.plans[0], tuning.settings, Speed(1, 0), RunOptions())
+    whole, some, none = (trunk(share=share)["trunk"] for share in (1, 0.25, 0))
+    assert some - none == pytest.approx((whole - none) / 4)
+    # Of such a model there is no free head, which would be solved first.
+    options = {**OPTIONS, "classifier": "family", "save_dtype": "float16", "head_end": "trained"}
+
+    def find_least(rows):
+        monkeypatch.setattr(limiting, "STAGE_ROWS", rows)
+        with pytest.raises(InputError, match="give ([0-9]+)s or more") as refused:
+            tune(bert, task, "top:1", time=2, since=clock.now, **options)
+        return int(str(refused.value).split("give ")[1].split("s")[0])
+
+    # 800 rows less through three of four blocks.
+    least = find_least(100)
+    assert 0.7 * 10 < find_least(900) - least < 1.4 * 10
+    monkeypatch.setattr(limiting, "STAGE_ROWS", 100)
+    before = clock.now
+    result = tune(bert, task, "top:1", time=least, since=before, **options)
+    assert 100 <= result.content["examples"] < 900 and clock.now - before < 1.1 * least
+
+
+def test_the_epochs_are_those_of_the_plan_that_is_trained(bert, clock, monkeypatch):
+    monkeypatch.setattr(limiting, "STAGE_ROWS", 100)
+    options = {"progress": False, "against": "top:1", "time": 90, "since": clock.now}
+    content = tune(bert, task_of(n=600, held=20), "head:best", **options).content
+    assert content["examples"] == 600 and 100 <= content["against"]["examples"] < 600
+    assert content["settings"]["epochs"] == 2 and "solved" in content
 
 
 def test_a_slower_machine_stops_a_training(bert, clock):

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +14,7 @@ from test_solved_heads import task_by_words
 from inputs import expect_refused
 from layerscout.errors import InputError
 from layerscout.models import Encoder
-from layerscout.plans import TuneRequest, Work, block_flops, cost
+from layerscout.plans import STAGE_ROWS, TuneRequest, Work, block_flops, cost
 from layerscout.reporting import describe_more, describe_tuning, side_by_side
 from layerscout.reporting.words import count_fitted
 from layerscout.states import make_batches
@@ -289,9 +288,9 @@ def test_a_training_without_time_for_all_rows_reads_some(
 def test_a_step_is_not_refused_for_rows_that_it_would_not_read(bert, clock, monkeypatch):
     task, request = task_of(n=900, held=20), TuneRequest(plan="top:1", time=60)
     tuning = resolve(request, bert, task, None, 10**9, False)
-    trunk = partial(estimate, tuning, tuning.plans[0], tuning.settings, Speed(1, 0), RunOptions())
-    whole, some, none = (trunk(share=share)["trunk"] for share in (1, 0.25, 0))
-    assert some - none == pytest.approx((whole - none) / 4)
+    trunk = limiting.Trainings(tuning, [], trunk=1.0, after=0.0).take
+    whole = tuning.settings.steps(900)
+    assert trunk(whole) == 1 and trunk(1) == pytest.approx((STAGE_ROWS + 20) / (900 + 20))
     # Of such a model there is no free head, which would be solved first.
     options = {**OPTIONS, "classifier": "family", "save_dtype": "float16", "head_end": "trained"}
 

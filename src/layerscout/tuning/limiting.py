@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -17,10 +17,17 @@ from layerscout.plans import STAGE_ROWS
 from layerscout.tuning.free import Ready, can_keep_free, keep_free, solve_first
 from layerscout.tuning.machine import Deadline, Watch
 from layerscout.tuning.plan_spec import read_plan
-from layerscout.tuning.resolve import Tuning, encode_split
+from layerscout.tuning.resolve import RatedPlan, Tuning, encode_split
 from layerscout.tuning.run_options import RunOptions
 from layerscout.tuning.stages import Hooks, TunedPlan
-from layerscout.tuning.timing import Forecast, RunTime, estimate, estimate_run, estimate_solving
+from layerscout.tuning.timing import (
+    Forecast,
+    RunTime,
+    Speed,
+    estimate,
+    estimate_run,
+    estimate_solving,
+)
 
 # A training is planned for this share of the limit, and stopped at the other: neither the estimates
 # nor the speed of a machine that others use are exact.
@@ -53,8 +60,10 @@ def check_limit(tuning: Tuning, forecast: Forecast, watch: Watch, running: RunOp
     passes = not rated.rates
     what = "one pass over the rows and its head" if passes else "a step of training"
     settings = replace(tuning.settings, max_steps=1)
-    share = count_read(tuning, 1) / len(tuning.training)
-    seconds = sum(estimate(tuning, rated, settings, speed, running, share).values())
+    phases = estimate(tuning, rated, settings, speed, running)
+    after = sum(phases.values()) - phases["trunk"] - phases["train"]
+    runs = _list_runs(tuning, [(rated, speed)], running)
+    seconds = Trainings(tuning, runs, phases["trunk"], after).take(1)
     loaded = watch.elapsed
     needed = loaded + seconds
     if needed > watch.limit:
@@ -113,7 +122,7 @@ class Trainings:
         tuning: of the plans.
         runs: what they take, in their order.
         trunk: seconds of the states that they start from.
-        after: seconds of what follows them.
+        after: seconds of what else is ahead.
         slower: how many times slower than expected this machine was up to now.
     """
 
@@ -121,7 +130,7 @@ class Trainings:
     runs: Sequence[RunTime]
     trunk: float
     after: float
-    slower: float
+    slower: float = 1.0
 
     def shorten(self, steps: int) -> tuple[list[RunTime], list[float]]:
         """Return what each training takes on the rows that are read, and its seconds in all."""
@@ -155,7 +164,8 @@ def fit_trainings(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> Fitted:
     if ready is not None:  # what is left is to solve the head that judges the training
         left = estimate_solving(tuning, forecast.speeds[0], len(tuning.free))
     slower = _compare_with(phases["states"] + phases["solve"] - left, watch)
-    runs = _list_runs(tuning, forecast, hooks)
+    pairs = zip(tuning.plans, forecast.speeds, strict=True)
+    runs = _list_runs(tuning, pairs, hooks.running)
     trainings = Trainings(tuning, runs, phases["trunk"], after + left, slower)
     whole, limit = tuning.settings.steps(len(tuning.training)), f"--time {watch.limit:.9g}s"
     least = min(LEAST_STEPS, whole) if ready is not None or not tuning.plans[0].rates else 1
@@ -212,12 +222,14 @@ def _expect_gain(tuning: Tuning, seconds: int) -> dict[str, Any] | None:
     return {"seconds": seconds, "gain": GAIN, "interval": GAIN_INTERVAL}
 
 
-def _list_runs(tuning: Tuning, forecast: Forecast, hooks: Hooks) -> list[RunTime]:
-    """List what the trainings of a tuning take, in their order."""
+def _list_runs(
+    tuning: Tuning, plans: Iterable[tuple[RatedPlan, Speed]], running: RunOptions
+) -> list[RunTime]:
+    """List what the trainings of plans take, in their order."""
     runs: list[RunTime] = []
-    for rated, speed in zip(tuning.plans, forecast.speeds, strict=True):
+    for rated, speed in plans:
         times = len(rated.rates) * len(tuning.request.seed)
-        runs += times * estimate_run(tuning, rated, speed, hooks.running) if times else []
+        runs += times * estimate_run(tuning, rated, speed, running) if times else []
     return runs
 
 

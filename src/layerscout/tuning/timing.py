@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 from time import perf_counter
 
 import numpy as np
@@ -345,12 +344,7 @@ def estimate_run(
 
 
 def estimate(
-    tuning: Tuning,
-    rated: RatedPlan,
-    settings: Settings,
-    speed: Speed,
-    running: RunOptions,
-    share: float = 1.0,
+    tuning: Tuning, rated: RatedPlan, settings: Settings, speed: Speed, running: RunOptions
 ) -> dict[Phase, float]:
     """Estimate the seconds of each phase of a tuning with one plan, all rates and seeds.
 
@@ -360,7 +354,6 @@ def estimate(
         settings: how it trains; their steps may be others than those of the tuning.
         speed: of this machine with that plan.
         running: what is kept and measured.
-        share: of the training rows, that trainings read.
     """
     seconds, plan, blocks = dict.fromkeys(PHASES, 0.0), rated.choice.plan, tuning.shape.blocks
     splits, trained = (tuning.training, tuning.validation), bool(rated.rates)
@@ -375,17 +368,13 @@ def estimate(
     if trained:
         runs = len(rated.rates) * len(tuning.request.seed)
         parts = estimate_run(tuning, rated, speed, running)
-        rows = ceil(share * len(tuning.training))
-        once = sum(part.shorten(share).take(settings, rows) for part in parts)
+        once = sum(part.take(settings, len(tuning.training)) for part in parts)
         seconds["train"] = runs * once
     if trained and _keeps_trunk(tuning):
-        seconds["trunk"] = _sum_bytes(tuning, plan.cut or 0) / HASHED
-        for split, part in zip(splits, (share, 1.0), strict=True):
-            tokens = int(split.tokens.lengths.sum()) if plan.tuned else 0
-            written = 4 * tokens * tuning.shape.hidden_size / WRITTEN
-            seconds["trunk"] += part * (
-                _estimate_pass(tuning, split, plan.cut or 0, speed) + written
-            )
+        passed = [_estimate_pass(tuning, split, plan.cut or 0, speed) for split in splits]
+        tokens = sum(int(split.tokens.lengths.sum()) for split in splits) if plan.tuned else 0
+        seconds["trunk"] = sum(passed) + _sum_bytes(tuning, plan.cut or 0) / HASHED
+        seconds["trunk"] += 4 * tokens * tuning.shape.hidden_size / WRITTEN
     seconds["judge"] = _estimate_judging(tuning, rated, speed, running, seconds["train"])
     seconds["save"] = 0.1 + _sum_bytes(tuning, plan.head) / WRITTEN
     return seconds
